@@ -1,0 +1,1 @@
+"""Torch twins of the exact reference: drafting, tree, verification, models, decoding loop."""

@@ -1,0 +1,1 @@
+"""Ledger of claims and their proofs (reserved: nothing here yet)."""

@@ -1,0 +1,1 @@
+"""Exact twin: laws of whole rounds in rational arithmetic."""

@@ -1,0 +1,1 @@
+"""Renders a Report as one HTML page with figures."""

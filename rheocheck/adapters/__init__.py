@@ -1,0 +1,1 @@
+"""Doors to outside engines and samplers (reserved: nothing here yet)."""

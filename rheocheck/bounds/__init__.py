@@ -1,0 +1,1 @@
+"""Acceptance of every verification rule against the optimal transport limit."""

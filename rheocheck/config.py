@@ -1,0 +1,80 @@
+"""Settings of a speculation scheme, validated once."""
+
+from typing import Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rheocheck.errors import ConfigError
+
+Rule: TypeAlias = Literal["rheo", "rrsw", "onehot"]
+RULES: tuple[Rule, ...] = ("rheo", "rrsw", "onehot")
+
+
+class Settings(BaseModel):
+    """Base of all settings: frozen, no unknown fields, errors of one line a field."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    def __init__(self, **values: Any) -> None:
+        """Validate `values`.
+
+        Raises:
+          ConfigError: Names each offending field, its value and what was required.
+        """
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ConfigError(describe_validation_error(error)) from None
+
+
+def describe_validation_error(error: ValidationError) -> str:
+    """One sentence a field: its name, the value given, what was required."""
+    parts = []
+    for item in error.errors():
+        name = ".".join(str(piece) for piece in item["loc"]) or "value"
+        message = item["msg"]
+        parts.append(f"{name} = {item['input']!r}: {message[0].lower()}{message[1:]}")
+    return "; ".join(parts)
+
+
+class SpeculationConfig(Settings):
+    """One drafting and verification scheme: how a tree is drafted, pruned and verified.
+
+    Attributes:
+      top_k: K, the most children a node has and the width of a layer's frontier; at least 1.
+      num_top: m, deterministic children of a node; the next one is the random probe. With
+        num_top >= top_k every child is deterministic (EAGLE's plain Top-K tree).
+      budget: R, drafted nodes that survive pruning, root excluded. EAGLE's total_token - 1.
+      depth: D, drafted levels. EAGLE's depth + 1.
+      support_size: N, the draft law keeps its N largest tokens.
+      rule: Verification only; all rules run on the same tree. "rheo": probe first; "rrsw": recursive
+        rejection in slot order; "onehot": every child a point mass.
+
+    Raises:
+      ConfigError: top_k < 1, num_top < 0, budget < 0, depth < 0, support_size < 1, an unknown rule.
+    """
+
+    top_k: int = Field(default=10, ge=1)
+    num_top: int = Field(default=1, ge=0)
+    budget: int = Field(default=59, ge=0)
+    depth: int = Field(default=8, ge=0)
+    support_size: int = Field(default=128, ge=1)
+    rule: Rule = "rheo"
+
+
+class SamplingConfig(Settings):
+    """How one request samples from its target (Hugging Face's order: temperature, top-k, top-p).
+
+    Attributes:
+      temperature: 0 is greedy: both target and draft become point masses.
+      top_k_filter: Keep the k most probable target tokens; 0 keeps all.
+      top_p: Keep the smallest set of target tokens whose mass reaches top_p; 1 keeps all.
+      max_new_tokens: Length limit of the decoding loop.
+      seed: Key of all randomness of a run.
+    """
+
+    temperature: float = Field(default=1.0, ge=0.0, allow_inf_nan=False)
+    top_k_filter: int = Field(default=0, ge=0)
+    top_p: float = Field(default=1.0, gt=0.0, le=1.0, allow_inf_nan=False)
+    max_new_tokens: int = Field(default=32, ge=1)
+    seed: int = Field(default=0, ge=0, lt=2**63)

@@ -1,0 +1,1 @@
+"""Library of fault classes that audits must reject (reserved: nothing here yet)."""

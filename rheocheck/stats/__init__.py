@@ -1,0 +1,1 @@
+"""Tests of fit, bounds and power: pure functions on arrays, no models."""
