@@ -1,0 +1,135 @@
+"""Directed score tests: a score of the drawn token, summed over contexts whose laws are known.
+
+Each context c has a known law and a score g_c fixed before the token x_c is drawn. Under the null
+the sum of g_c(x_c) has a known mean and variance, which gives a z value, and
+
+    M = mean over tilts t of exp(t * sum_c (g_c(x_c) - E g_c) - sum_c K_c(t)),
+    K_c(t) = ln E exp(t * (g_c - E g_c)),
+
+has expectation 1 however the contexts depend on earlier tokens and however many there are, because
+every K_c is exact. By Ville's inequality min(1, 1/M) is a p-value at every stopping time; no normal
+approximation enters it. The z value is printed because people can read it.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special, stats
+
+# Tilts: z/sd of the sum is near the best tilt, so from 30 samples to 10 million some tilt of a
+# geometric grid with ratio 1.6 lies within 27 % of the best and loses at most 7 % of the exponent.
+_POSITIVE_TILTS = 0.002 * 1.6 ** np.arange(14)
+TILTS: NDArray[np.float64] = np.concatenate((-_POSITIVE_TILTS[::-1], _POSITIVE_TILTS))
+DRAFT_SCORE_CLIP = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreSums:
+    """Sums over contexts; `a + b` is the sums over both sets.
+
+    Attributes:
+      num_samples: Contexts summed.
+      deviation: Sum of score minus its mean under the law.
+      variance: Sum of the scores' variances under their laws.
+      cumulant: [tilts] sum of ln E exp(t * (score - mean)), t in TILTS.
+    """
+
+    num_samples: int
+    deviation: float
+    variance: float
+    cumulant: NDArray[np.float64]
+
+    def __add__(self, other: "ScoreSums") -> "ScoreSums":
+        """Sums over the contexts of both."""
+        return ScoreSums(
+            self.num_samples + other.num_samples,
+            self.deviation + other.deviation,
+            self.variance + other.variance,
+            self.cumulant + other.cumulant,
+        )
+
+    @property
+    def z(self) -> float:
+        """Deviation in standard deviations; 0 where the score cannot vary."""
+        return self.deviation / math.sqrt(self.variance) if self.variance > 0 else 0.0
+
+    @property
+    def normal_p(self) -> float:
+        """Two-sided normal p-value of z, an approximation."""
+        return float(2.0 * stats.norm.sf(abs(self.z)))
+
+    @property
+    def log_e(self) -> float:
+        """Log of the e-value M: evidence against the null, valid at every number of samples."""
+        exponents = TILTS * self.deviation - self.cumulant
+        return float(special.logsumexp(exponents) - math.log(len(TILTS)))
+
+    @property
+    def p_value(self) -> float:
+        """min(1, 1/M): valid under optional stopping, conservative by a factor of ten or so."""
+        return min(1.0, math.exp(-self.log_e)) if self.log_e < 700.0 else 0.0
+
+
+NO_SCORES = ScoreSums(0, 0.0, 0.0, np.zeros_like(TILTS))
+
+
+def score_sums(
+    law: NDArray[np.float64], score: NDArray[np.float64], token: NDArray[np.int64]
+) -> ScoreSums:
+    """Sums of a score over contexts.
+
+    Args:
+      law: [contexts, vocab] probabilities, each row summing to 1.
+      score: [contexts, vocab] finite scores, fixed before the token is drawn. Values at tokens of
+        probability 0 are ignored, in the moments and in the draws alike: those draws belong to
+        `off_support`.
+      token: [contexts] tokens drawn.
+
+    Returns:
+      The sums over the contexts whose token has positive probability.
+    """
+    rows = np.arange(len(token))
+    inside = law[rows, token] > 0
+    law, score, token = law[inside], score[inside], token[inside]
+    rows = np.arange(len(token))
+    mean = (law * score).sum(axis=1)
+    centred = np.where(law > 0, score - mean[:, None], 0.0)
+    variance = (law * centred**2).sum()
+    cumulant = np.empty_like(TILTS)
+    for index, tilt in enumerate(TILTS):
+        # ln E e^{tg} - t E g >= 0 by Jensen; log1p of the mean of expm1 keeps digits at small
+        # tilts.
+        cumulant[index] = np.log1p((law * np.expm1(tilt * centred)).sum(axis=1)).sum()
+    return ScoreSums(len(token), float(centred[rows, token].sum()), float(variance), cumulant)
+
+
+def surprisal(law: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Score -ln law: [contexts, vocab] nats, 0 where the law has no mass.
+
+    Sharp against a wrong temperature, truncation or penalty; blind to what the draft does.
+    """
+    return -np.log(law, out=np.zeros_like(law), where=law > 0)
+
+
+def draft_score(target: NDArray[np.float64], draft: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Score clip(ln draft/target, -3, 3): [contexts, vocab] nats.
+
+    Sharp against draft mass that leaks into the output: a wrong ratio, a missing residual, a
+    lenient accept test. A context without a draft (a zero row) scores 0 everywhere.
+
+    Args:
+      target: [contexts, vocab] target law.
+      draft: [contexts, vocab] draft law; zero rows allowed.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.log(draft) - np.log(target)
+    clipped = np.clip(np.nan_to_num(ratio, nan=0.0), -DRAFT_SCORE_CLIP, DRAFT_SCORE_CLIP)
+    has_draft = draft.sum(axis=1, keepdims=True) > 0
+    return np.where(has_draft & (target > 0), clipped, 0.0)
+
+
+def off_support(law: NDArray[np.float64], token: NDArray[np.int64]) -> NDArray[np.int64]:
+    """[violations] contexts whose token has probability 0: each one is a proof of lossiness."""
+    return np.flatnonzero(~(law[np.arange(len(token)), token] > 0))
