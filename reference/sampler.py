@@ -1,0 +1,92 @@
+"""One whole round as a program against its draws: draft a tree, cut it, verify it."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from rheocheck.config import SpeculationConfig
+from rheocheck.errors import InputError
+from rheocheck.reference.draws import Draws
+from rheocheck.reference.expansion import Expansion, expand
+from rheocheck.reference.laws import Draft, Models, Path, Target
+from rheocheck.reference.tree import Tree, grow
+from rheocheck.reference.verification import Verification, verify
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round.
+
+    Attributes:
+      tree: What was drafted.
+      verification: What was kept of it.
+    """
+
+    tree: Tree
+    verification: Verification
+
+    @property
+    def emission(self) -> Path:
+        """The tokens emitted: the accepted ones, then the residual or bonus token."""
+        return (*self.verification.accepted, self.verification.final)
+
+
+RoundProgram: TypeAlias = Callable[[Draws], Round]
+
+
+def sample_round(target: Target, draft: Draft, config: SpeculationConfig, draws: Draws) -> Round:
+    """Run one round.
+
+    Args:
+      target: path -> [vocab] law of Fractions.
+      draft: path -> [vocab] law, or a 2-tuple of laws (ranking, tempered draft).
+      config: The scheme.
+      draws: Makes every random decision.
+
+    Returns:
+      The tree and what verification kept of it.
+
+    Raises:
+      InputError: `target` or `draft` is not callable, `config` is no SpeculationConfig.
+      LawError: A law that was asked for is none.
+    """
+    return round_program(Models(target, draft), config)(draws)
+
+
+def round_program(models: Models, config: SpeculationConfig) -> RoundProgram:
+    """The round as a program that may be run many times; each law is asked for and expanded once.
+
+    Args:
+      models: Target and draft.
+      config: The scheme.
+
+    Returns:
+      draws -> round.
+
+    Raises:
+      InputError: `config` is no SpeculationConfig.
+    """
+    check_config(config)
+
+    @functools.cache
+    def expand_at(path: Path) -> Expansion:
+        return expand(*models.draft(path), config)
+
+    def run(draws: Draws) -> Round:
+        tree = grow(expand_at, config, draws)
+        return Round(tree, verify(tree, models.target, config.rule, draws))
+
+    return run
+
+
+def check_config(config: object) -> None:
+    """Refuse anything but a SpeculationConfig.
+
+    Raises:
+      InputError: `config` is something else.
+    """
+    if not isinstance(config, SpeculationConfig):
+        raise InputError(
+            f"config is {config!r} of type {type(config).__name__}; required: a SpeculationConfig"
+        )
