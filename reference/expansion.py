@@ -10,10 +10,7 @@ from enum import IntEnum
 from fractions import Fraction
 
 from rheocheck.config import SpeculationConfig
-from rheocheck.reference.laws import Law, truncate
-
-ONE = Fraction(1)
-ZERO = Fraction(0)
+from rheocheck.reference.laws import ONE, ZERO, Law, exact_sum, normalised, truncate
 
 
 class Role(IntEnum):
@@ -89,7 +86,7 @@ def expand(ranking: Law, draft: Law, config: SpeculationConfig) -> Expansion:
     tail_ranking = support.ranking[num_top:]
     if config.num_top >= config.top_k or not tail_ranking:
         return Expansion(support.tokens, support.ranking, num_top, 0, (), ZERO, ZERO)
-    tail_mass = sum(tail_ranking, ZERO)
+    tail_mass = exact_sum(tail_ranking)
     return Expansion(
         tokens=support.tokens,
         ranking=support.ranking,
@@ -110,10 +107,9 @@ def tail_law(draft: Law) -> Law:
     Returns:
       [tail] probabilities; a point mass on the first token where `draft` is all zero.
     """
-    mass = sum(draft)
-    if mass == 0:
+    if not any(draft):
         return (ONE,) + (ZERO,) * (len(draft) - 1)
-    return tuple(share / mass for share in draft)
+    return normalised(draft)
 
 
 def proxy_score(ranking: Law, num_top: int, tail_mass: Fraction) -> Fraction:

@@ -17,6 +17,7 @@ Law: TypeAlias = tuple[Fraction, ...]
 Path: TypeAlias = tuple[int, ...]
 Target: TypeAlias = Callable[[Path], Sequence[Any]]
 Draft: TypeAlias = Callable[[Path], Sequence[Any]]
+ZERO, ONE = Fraction(0), Fraction(1)
 
 
 def as_law(values: Sequence[Any], vocab: int | None = None, name: str = "law") -> Law:
@@ -44,10 +45,9 @@ def as_law(values: Sequence[Any], vocab: int | None = None, name: str = "law") -
         raise LawError(f"{name} has {len(law)} tokens; required: {vocab}, one a vocabulary token")
     if not law:
         raise LawError(f"{name} is empty; required: at least one token")
-    scale = math.lcm(*(mass.denominator for mass in law))
-    total = sum(mass.numerator * (scale // mass.denominator) for mass in law)
-    if total != scale:
-        raise LawError(f"{name} sums to {Fraction(total, scale)}; required: exactly 1")
+    total = exact_sum(law)
+    if total != 1:
+        raise LawError(f"{name} sums to {total}; required: exactly 1")
     return law
 
 
@@ -108,12 +108,37 @@ def truncate(ranking: Law, draft: Law, support_size: int) -> Support:
 
     Source: Hu, Weng and Zhang (2026), arXiv:2609.21827; truncation before the softmax of both laws.
     """
-    ranked = sorted(
-        (token for token, mass in enumerate(ranking) if mass > 0),
-        key=lambda token: (-ranking[token], token),
-    )
-    tokens = tuple(ranked[:support_size])
-    return Support(tokens, _restricted(ranking, tokens), _restricted(draft, tokens))
+    shares, _ = numerators(ranking)
+    # A stable sort: equal shares keep the order of their token ids.
+    ranked = sorted(range(len(shares)), key=shares.__getitem__, reverse=True)
+    tokens = tuple(token for token in ranked[:support_size] if shares[token])
+    kept = normalised([ranking[token] for token in tokens])
+    drawn = kept if draft is ranking else normalised([draft[token] for token in tokens])
+    return Support(tokens, kept, drawn)
+
+
+def numerators(masses: Sequence[Fraction]) -> tuple[list[int], int]:
+    """Bring Fractions to one denominator: integers compare and add without a gcd each time.
+
+    Returns:
+      [item] integer numerators.
+      Their common denominator.
+    """
+    scale = math.lcm(*(mass.denominator for mass in masses))
+    return [mass.numerator * (scale // mass.denominator) for mass in masses], scale
+
+
+def exact_sum(masses: Sequence[Fraction]) -> Fraction:
+    """Sum of `masses`; 0 if there are none."""
+    shares, scale = numerators(masses)
+    return Fraction(sum(shares), scale)
+
+
+def normalised(masses: Sequence[Fraction]) -> Law:
+    """`masses` over their sum; all zero where the sum is 0."""
+    shares, _ = numerators(masses)
+    total = sum(shares)
+    return tuple(Fraction(share, total) if share else ZERO for share in shares)
 
 
 class Models:
@@ -174,12 +199,6 @@ def check_callable(value: object, name: str) -> None:
             f"{name} is {_shown(value)}; required: a callable that takes a path (a tuple of "
             f"tokens) and returns the law of the next token"
         )
-
-
-def _restricted(law: Law, tokens: tuple[int, ...]) -> Law:
-    kept = [law[token] for token in tokens]
-    mass = sum(kept)
-    return tuple(kept) if mass in (0, 1) else tuple(share / mass for share in kept)
 
 
 def _as_fraction(mass: Any, index: int, name: str) -> Fraction:

@@ -4,14 +4,14 @@ Source: Li et al. (2025), EAGLE-3, arXiv:2503.01840, and Hu, Weng and Zhang (202
 arXiv:2609.21827. Every probe of every expanded node is drawn before anything is cut.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from rheocheck.config import SpeculationConfig
-from rheocheck.reference.draws import ROOT, Draws, NodeKey
+from rheocheck.reference.draws import Draws, NodeKey
 from rheocheck.reference.expansion import Expansion, Role, children
-from rheocheck.reference.laws import Path
+from rheocheck.reference.laws import Path, numerators
 
 ExpandAt = Callable[[Path], Expansion]
 
@@ -102,14 +102,14 @@ def grow(expand_at: ExpandAt, config: SpeculationConfig, draws: Draws) -> Tree:
     return Tree(drafted[: config.budget], tuple(layers), expansions)
 
 
-def best_first(nodes: list[Node]) -> tuple[Node, ...]:
-    """Order nodes by score, best first, and equal scores by their place in the tree."""
-    return tuple(sorted(nodes, key=order_key))
+def best_first(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """Order nodes by score, best first; equal scores by layer, parent's rank and slot."""
+    shares, _ = numerators([node.score for node in nodes])
+    keyed = sorted(zip(shares, nodes, strict=True), key=order_key)
+    return tuple(node for _, node in keyed)
 
 
-def order_key(node: Node) -> tuple[object, ...]:
-    """Sort key of a node: score descending, then layer, parent's rank and slot ascending."""
-    return (-node.score, node.key)
-
-
-__all__ = ["ROOT", "ExpandAt", "Node", "Tree", "best_first", "grow", "order_key"]
+def order_key(scored: tuple[int, Node]) -> tuple[object, ...]:
+    """Sort key of a node given its score, as a numerator over a denominator that all share."""
+    score, node = scored
+    return (-score, node.key)

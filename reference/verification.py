@@ -12,10 +12,8 @@ from fractions import Fraction
 from rheocheck.config import Rule
 from rheocheck.reference.draws import ROOT, Draws, NodeKey
 from rheocheck.reference.expansion import Expansion, Role
-from rheocheck.reference.laws import Law, Path
+from rheocheck.reference.laws import ONE, ZERO, Law, Path, normalised, numerators
 from rheocheck.reference.tree import Node, Tree
-
-ZERO, ONE = Fraction(0), Fraction(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +110,18 @@ def residual_after_probe(residual: Law, probe_law: Law) -> Law:
 
     Where the two laws are equal no probe is ever rejected, so there is always mass left.
     """
-    excess = [max(ZERO, kept - drawn) for kept, drawn in zip(residual, probe_law, strict=True)]
-    return _normalised(excess)
+    shares, scale = numerators((*residual, *probe_law))
+    vocab = len(residual)
+    excess = [
+        Fraction(max(0, kept - drawn), scale)
+        for kept, drawn in zip(shares[:vocab], shares[vocab:], strict=True)
+    ]
+    return _law_left(excess)
 
 
 def residual_without(residual: Law, token: int) -> Law:
     """[vocab] law after a rejected point mass on `token`: its mass removed, renormalised."""
-    return _normalised([ZERO if index == token else kept for index, kept in enumerate(residual)])
+    return _law_left([ZERO if index == token else kept for index, kept in enumerate(residual)])
 
 
 def vocab_probe_law(expansion: Expansion | None, vocab: int) -> Law:
@@ -130,7 +133,6 @@ def vocab_probe_law(expansion: Expansion | None, vocab: int) -> Law:
     return tuple(law)
 
 
-def _normalised(masses: Sequence[Fraction]) -> Law:
-    total = sum(masses)
-    assert total > 0, "a test that cannot fail was failed"
-    return tuple(mass / total for mass in masses)
+def _law_left(masses: Sequence[Fraction]) -> Law:
+    assert any(masses), "a test that cannot fail was failed"
+    return normalised(masses)
