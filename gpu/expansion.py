@@ -1,0 +1,284 @@
+"""Dual-identity expansion of many nodes at once: top children, one random probe, fillers.
+
+Torch twin of `rheocheck.reference.expansion`. All arithmetic after the selection of the support is
+float64, whatever the dtype of the logits.
+
+Source: RheoSampling (Hu, Weng, Zhang 2026, arXiv:2609.21827); their p is `target`, their q is
+`ranking` at temperature 1 and `draft` at the request's temperature, their q-tilde is `probe_law`.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TypeAlias
+
+import torch
+from jaxtyping import Bool, Float, Float64, Int64
+from torch import Tensor
+
+from rheocheck.config import SpeculationConfig
+from rheocheck.gpu.randomness import inverse_cdf
+
+Logits: TypeAlias = Tensor | tuple[Tensor, Tensor]
+"""Draft logits, or a pair (ranking logits, draft logits): the first fixes support, order and
+scores, the second is what the probe is drawn from. The draft logits of a pair are divided by the
+temperature, the ranking logits never are."""
+
+# Log probabilities in the support stop here instead of at minus infinity (which float64 logits more
+# than 1.8e308 apart would give), so that every child has a score above that of an empty slot.
+_LOWEST_LOG_PROBABILITY = -1e30
+
+
+class Role(IntEnum):
+    """Which of the two identities a child has."""
+
+    TOP = 0
+    PROBE = 1
+    FILLER = 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Expansion:
+    """Children of a batch of nodes, one column a slot, and the laws that they came from.
+
+    With n = min(support_size, vocabulary) columns of support:
+
+    Attributes:
+      support: [..., n] token ids by (ranking descending, token id ascending); -1 beyond it.
+      probe_law: [..., n] law of the probe over `support`, 0 on the top tokens, sums to 1; all zero
+        where there is no probe.
+      probe_rank: [...] index in `support` of the drawn probe; -1 where there is none.
+      token: [..., top_k] token of each child; -1 where the slot is empty.
+      role: [..., top_k] `Role` of each slot (also of empty ones).
+      log_factor: [..., top_k] log of the child's score factor, <= 0; minus infinity in empty slots.
+      valid: [..., top_k] True where the slot has a child.
+    """
+
+    support: Int64[Tensor, "*nodes support"]
+    probe_law: Float64[Tensor, "*nodes support"]
+    probe_rank: Int64[Tensor, "*nodes"]
+    token: Int64[Tensor, "*nodes top_k"]
+    role: Int64[Tensor, "*nodes top_k"]
+    log_factor: Float64[Tensor, "*nodes top_k"]
+    valid: Bool[Tensor, "*nodes top_k"]
+
+
+def expand(
+    logits: Logits,
+    probe_uniform: Float64[Tensor, "*nodes"],
+    config: SpeculationConfig,
+    temperature: float,
+    *,
+    token_ids: Int64[Tensor, " vocab"] | None = None,
+    forced_probe: Int64[Tensor, "*nodes"] | None = None,
+) -> Expansion:
+    """Expand every node of a batch.
+
+    Args:
+      logits: [..., vocab] draft logits of any float dtype, or a pair of them. Minus infinity puts a
+        token outside the support. NaN counts as minus infinity; a row without a finite logit has an
+        empty support and no children (`rheocheck.gpu.processing.check_logits` refuses such rows).
+      probe_uniform: [...] draws of the probes, in [0, 1).
+      config: top_k, num_top and support_size.
+      temperature: Of the request; 0 makes the probe a point mass on the first tail token.
+      token_ids: [vocab] target id of each draft token, strictly increasing, so that ties by draft
+        index are ties by target id; None where the vocabularies agree.
+      forced_probe: [...] token that takes the probe's place instead of the drawn one; -1 keeps the
+        draw, and so does a token that is not in the tail.
+
+    Returns:
+      The children. A tail without tokens gives neither probe nor fillers, a tail shorter than its
+      slots fewer children.
+    """
+    ranking_logits, draft_logits = logits if isinstance(logits, tuple) else (logits, logits)
+    index, ranking = rank_support(ranking_logits, config.support_size)
+    draft = ranking if draft_logits is ranking_logits else _upcast(draft_logits.gather(-1, index))
+    inside = ranking > -torch.inf
+    rank = torch.arange(index.shape[-1], device=index.device)
+    token = index if token_ids is None else token_ids[index]
+    support = torch.where(inside, token, -1)
+
+    log_ranking = log_normalise(ranking)
+    has_probe_slot = config.num_top < config.top_k
+    tail = inside & (rank >= config.num_top) & has_probe_slot
+    probe_law = tempered_tail_law(draft, tail, temperature)
+    probe_rank = inverse_cdf(probe_law, probe_uniform)
+    if forced_probe is not None:
+        is_forced = (support == forced_probe.unsqueeze(-1)) & tail
+        forced_rank = torch.where(is_forced, rank, -1).amax(-1)
+        probe_rank = torch.where(forced_rank >= 0, forced_rank, probe_rank)
+
+    child_rank = child_ranks(probe_rank, inside.sum(-1), config)
+    valid = child_rank >= 0
+    position = child_rank.clamp_min(0)
+    role = slot_roles(config, index.device).expand_as(child_rank)
+    log_factor = log_ranking.gather(-1, position)
+    if has_probe_slot:
+        log_factor = torch.where(
+            role == Role.PROBE, log_proxy(log_ranking, tail, config).unsqueeze(-1), log_factor
+        )
+    return Expansion(
+        support=support,
+        probe_law=probe_law,
+        probe_rank=probe_rank,
+        token=torch.where(valid, support.gather(-1, position), -1),
+        role=role,
+        log_factor=torch.where(valid, log_factor, -torch.inf),
+        valid=valid,
+    )
+
+
+def rank_support(
+    logits: Float[Tensor, "*nodes vocab"], support_size: int
+) -> tuple[Int64[Tensor, "*nodes support"], Float64[Tensor, "*nodes support"]]:
+    """The largest logits in rank order: by (logit descending, token index ascending).
+
+    Args:
+      logits: [..., vocab] of any float dtype.
+      support_size: Most tokens to keep, >= 1.
+
+    Returns:
+      index: [..., min(support_size, vocab)] token indices; those with minus infinity come last and
+        are no part of the support.
+      ranked: [..., same] their logits in float64, NaN replaced by minus infinity.
+    """
+    logits = torch.nan_to_num(
+        logits, nan=-torch.inf, posinf=torch.finfo(logits.dtype).max, neginf=-torch.inf
+    )
+    vocab = logits.shape[-1]
+    if support_size < vocab:
+        # topk alone may keep any of the tokens that tie at the cut. Its smallest value is well
+        # defined, and the first tied tokens in index order fill what the larger ones leave.
+        cut = logits.topk(support_size, dim=-1, sorted=False).values.amin(-1, keepdim=True)
+        above, tied = logits > cut, logits == cut
+        room = support_size - above.sum(-1, keepdim=True)
+        kept = above | (tied & (tied.cumsum(-1) <= room))
+        # Exactly support_size tokens a row are kept; a running count gives each its place in index
+        # order, and one spare place takes all others (fixed shapes, nothing waits for a device).
+        place = torch.where(kept, kept.cumsum(-1) - 1, support_size)
+        index = torch.zeros(
+            *logits.shape[:-1], support_size + 1, dtype=torch.int64, device=logits.device
+        )
+        index.scatter_(-1, place, torch.arange(vocab, device=logits.device).expand_as(place))
+        index = index[..., :support_size]
+    else:
+        index = torch.arange(vocab, device=logits.device).expand(logits.shape)
+    values = _upcast(logits.gather(-1, index))
+    ranked, order = values.sort(dim=-1, descending=True, stable=True)
+    return index.gather(-1, order), ranked
+
+
+def child_ranks(
+    probe_rank: Int64[Tensor, "*nodes"],
+    num_support: Int64[Tensor, "*nodes"],
+    config: SpeculationConfig,
+) -> Int64[Tensor, "*nodes top_k"]:
+    """Rank in the support of the child of each slot.
+
+    Args:
+      probe_rank: [...] rank of the probe; -1 where there is none.
+      num_support: [...] number of tokens in the support.
+      config: top_k and num_top.
+
+    Returns:
+      [..., top_k] ranks: top tokens, the probe, then the best tail tokens other than the probe; -1
+      in empty slots. No rank appears twice.
+    """
+    slot = torch.arange(config.top_k, device=probe_rank.device)
+    probe = probe_rank.unsqueeze(-1)
+    # The filler of slot j is the (j - num_top)-th tail token once the probe is taken out.
+    before = slot - 1
+    filler = torch.where(before < probe, before, slot)
+    rank = torch.where(
+        slot < config.num_top, slot, torch.where(slot == config.num_top, probe, filler)
+    )
+    return torch.where(rank < num_support.unsqueeze(-1), rank, -1)
+
+
+def slot_roles(config: SpeculationConfig, device: torch.device) -> Int64[Tensor, " top_k"]:
+    """`Role` of each slot; with num_top >= top_k every slot is TOP."""
+    slot = torch.arange(config.top_k, device=device)
+    role = torch.where(slot < config.num_top, int(Role.TOP), int(Role.FILLER))
+    return torch.where(slot == config.num_top, int(Role.PROBE), role)
+
+
+def tempered_tail_law(
+    draft: Float64[Tensor, "*nodes support"],
+    tail: Bool[Tensor, "*nodes support"],
+    temperature: float,
+) -> Float64[Tensor, "*nodes support"]:
+    """Law of the probe: the softmax of the tail's own logits at the request's temperature.
+
+    Args:
+      draft: [..., support] draft logits in rank order.
+      tail: [..., support] True on the tail.
+      temperature: >= 0.
+
+    Returns:
+      [..., support] probabilities, 0 outside the tail. A tail without mass, and any tail at
+      temperature 0, gives the point mass on its first token; an empty tail gives zeros.
+    """
+    first = tail & (tail.cumsum(-1) == 1)
+    if temperature == 0:
+        return first.double()
+    logits = torch.where(tail, draft, -torch.inf)
+    highest = logits.amax(-1, keepdim=True)
+    has_mass = highest > -torch.inf
+    # The shift comes before the division: its largest entry is exactly 0 at any temperature, so
+    # the sum is at least 1 and no temperature, however small, can make the law 0/0.
+    shifted = torch.where(has_mass & tail, logits - torch.where(has_mass, highest, 0), -torch.inf)
+    weight = (shifted / temperature).exp()
+    total = weight.sum(-1, keepdim=True)
+    return torch.where(has_mass, weight / total.clamp_min(1), first.double())
+
+
+def log_proxy(
+    log_ranking: Float64[Tensor, "*nodes support"],
+    tail: Bool[Tensor, "*nodes support"],
+    config: SpeculationConfig,
+) -> Float64[Tensor, "*nodes"]:
+    """Log of the probe's score factor: min(ranking of the last top token, tail mass).
+
+    Args:
+      log_ranking: [..., support] log of the ranking law in rank order.
+      tail: [..., support] True on the tail.
+      config: num_top < top_k. With num_top = 0 the factor is the ranking of the first token.
+
+    Returns:
+      [...] log factors, at least the log ranking of the first tail token also after rounding; any
+      value where the tail is empty.
+    """
+    if config.num_top == 0:
+        return log_ranking[..., 0]
+    if config.num_top >= log_ranking.shape[-1]:
+        return torch.full_like(log_ranking[..., 0], -torch.inf)
+    first = log_ranking[..., config.num_top]
+    # Sum of the tail relative to its first token. That token contributes exactly 1, a rounded sum
+    # of non-negative terms is at least each term, so the log is >= 0 and adding it to `first`
+    # cannot go below `first`: the probe never ranks below a filler, in floats too.
+    relative = torch.where(tail, log_ranking - first.unsqueeze(-1), -torch.inf).exp().sum(-1)
+    tail_mass = first + relative.clamp_min(1).log()
+    proxy = torch.minimum(log_ranking[..., config.num_top - 1], tail_mass)
+    return torch.where(tail.any(-1), proxy, -torch.inf)
+
+
+def log_normalise(logits: Float64[Tensor, "*nodes support"]) -> Float64[Tensor, "*nodes support"]:
+    """Log-softmax of rows whose first entry is their largest.
+
+    Args:
+      logits: [..., support] descending; minus infinity outside the support.
+
+    Returns:
+      [..., support] log probabilities, <= 0 also after rounding (the shifted maximum contributes
+      exactly 1 to the sum); minus infinity outside the support and in rows without a finite logit.
+    """
+    highest = logits[..., :1]
+    inside = logits > -torch.inf
+    shifted = torch.where(inside, logits - torch.where(inside[..., :1], highest, 0), -torch.inf)
+    log_law = shifted - shifted.exp().sum(-1, keepdim=True).clamp_min(1).log()
+    return torch.where(inside, log_law.clamp_min(_LOWEST_LOG_PROBABILITY), -torch.inf)
+
+
+def _upcast(logits: Tensor) -> Float64[Tensor, "*nodes support"]:
+    """float64 copy with NaN as minus infinity; adding 0 makes -0.0 and 0.0 equal to any sort."""
+    wide = torch.nan_to_num(logits.double(), nan=-torch.inf, posinf=1e308, neginf=-torch.inf)
+    return wide + 0.0

@@ -1,0 +1,328 @@
+"""Layered growth of draft trees under a budget, for all rows of a batch at once.
+
+Torch twin of `rheocheck.reference.tree`. Layer 1 holds the root's children; from each layer the
+top_k best nodes are expanded, down to depth; at the end the budget best nodes of all layers
+survive. Equal scores are ordered by (layer, rank of the parent in its layer, slot).
+
+Source: EAGLE-2 (Li, Wei, Zhang, Zhang 2024, arXiv:2406.16858) for the layered growth; RheoSampling
+(Hu, Weng, Zhang 2026, arXiv:2609.21827) for the probe in it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float64, Int64
+from torch import Tensor
+
+from rheocheck.config import SpeculationConfig
+from rheocheck.gpu.expansion import Expansion, Logits, expand
+from rheocheck.gpu.processing import check_logits
+from rheocheck.gpu.protocols import Drafter, ForcedProbe
+from rheocheck.gpu.randomness import RoundUniforms
+
+__all__ = ["Drafter", "ForcedProbe", "Tree", "comparable_score", "grow"]
+
+# Log scores are compared on this grid. Products that tie exactly, such as 1/2 * 1/4 and 1/8 * 1,
+# have float64 log sums some 1e-15 apart and would be ordered by their rounding errors instead of by
+# the tie rule; on the grid all but a few such ties in 1,000 compare equal. The price is that scores
+# within a factor 1 + 1e-12 of one another may count as tied. That costs no exactness: any score
+# that never rises from parent to child and that drawn identities do not enter is lossless.
+SCORE_GRID = 2.0**-40
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tree:
+    """The surviving nodes of every row, best first, and the laws of those that were expanded.
+
+    Survivor i of a row (0 <= i < budget) is node i + 1; node 0 is the root. Rows with fewer
+    survivors are padded: token, layer, parent_rank, slot, role and rank_in_layer are -1, parent is
+    0 and score is minus infinity there.
+
+    Attributes:
+      valid: [batch, budget] True on survivors, which come first.
+      token: [batch, budget] target ids.
+      parent: [batch, budget] node index of the parent, always smaller than the node's own.
+      layer: [batch, budget] 1 to depth.
+      parent_rank: [batch, budget] rank of the parent among all nodes of its layer; 0 in layer 1.
+      slot: [batch, budget] slot among the parent's children, 0 to top_k - 1.
+      role: [batch, budget] `rheocheck.gpu.expansion.Role`.
+      score: [batch, budget] log score <= 0, as compared (rounded, see `comparable_score`).
+      rank_in_layer: [batch, budget] rank among all nodes of the layer, also those that were cut.
+      child: [batch, budget + 1, top_k] node index of the surviving child in each slot; 0 where
+        there is none. A node's children in slot order are in score order.
+      support: [batch, budget + 1, n] of each node's expansion, see `Expansion`; -1 everywhere at
+        nodes that were not expanded and on padding.
+      probe_law: [batch, budget + 1, n] law of the node's probe over `support`.
+      probe_rank: [batch, budget + 1] index in `support` of the drawn probe, whether or not it
+        survived; -1 where there is none.
+      depth: Most layers that the tree may have.
+    """
+
+    valid: Bool[Tensor, "batch budget"]
+    token: Int64[Tensor, "batch budget"]
+    parent: Int64[Tensor, "batch budget"]
+    layer: Int64[Tensor, "batch budget"]
+    parent_rank: Int64[Tensor, "batch budget"]
+    slot: Int64[Tensor, "batch budget"]
+    role: Int64[Tensor, "batch budget"]
+    score: Float64[Tensor, "batch budget"]
+    rank_in_layer: Int64[Tensor, "batch budget"]
+    child: Int64[Tensor, "batch nodes top_k"]
+    support: Int64[Tensor, "batch nodes support"]
+    probe_law: Float64[Tensor, "batch nodes support"]
+    probe_rank: Int64[Tensor, "batch nodes"]
+    depth: int
+
+    def num_survivors(self) -> Int64[Tensor, " batch"]:
+        """[batch] number of drafted nodes that survived."""
+        return self.valid.sum(-1)
+
+    def depths(self) -> Int64[Tensor, "batch nodes"]:
+        """[batch, budget + 1] distance of each node from the root; 0 for the root and padding."""
+        return torch.cat([torch.zeros_like(self.probe_rank[:, :1]), self.layer.clamp_min(0)], dim=1)
+
+    def ancestor_mask(self) -> Bool[Tensor, "batch nodes nodes"]:
+        """Which nodes a node sees in tree attention: itself and its ancestors.
+
+        Returns:
+          [batch, budget + 1, budget + 1] True where the column's node is the row's or an ancestor
+          of it. The root is an ancestor of every survivor. A padding node sees itself only, so that a
+          softmax over its row is defined; nobody else sees it.
+        """
+        batch, num_nodes = self.probe_rank.shape
+        node = torch.arange(num_nodes, device=self.parent.device).expand(batch, num_nodes)
+        root = torch.zeros_like(node[:, :1])
+        is_node = torch.cat([torch.ones_like(root, dtype=torch.bool), self.valid], dim=1)
+        parent = torch.where(is_node, torch.cat([root, self.parent], dim=1), node)
+        mask = torch.zeros(batch, num_nodes, num_nodes, dtype=torch.bool, device=node.device)
+        ancestor = node
+        # A survivor's parent comes before it, so that many steps reach the root from anywhere.
+        for _ in range(self.depth + 1):
+            mask.scatter_(2, ancestor.unsqueeze(-1), True)
+            ancestor = parent.gather(1, ancestor)
+        return mask
+
+
+def grow(
+    drafter: Drafter,
+    uniforms: RoundUniforms,
+    config: SpeculationConfig,
+    temperature: float,
+    *,
+    forced: ForcedProbe | None = None,
+    check: bool = True,
+) -> Tree:
+    """Grow and prune the draft tree of every row.
+
+    Args:
+      drafter: Gives logits; called once for the root and once for each layer but the last.
+      uniforms: `probe` is read, at (layer, rank of the expanded node).
+      config: top_k, num_top, budget, depth and support_size.
+      temperature: Of the request; the probes are drawn at it, scores never see it.
+      forced: Probes that are given instead of drawn, one a row.
+      check: Refuse bad draft logits, which waits for the device at every layer. Unchecked, NaN
+        counts as minus infinity and a row without a finite logit leaves its node without children:
+        the tree is smaller and verification still lossless.
+
+    Returns:
+      The surviving nodes: fewer than budget where the tree has fewer, none where budget or depth
+      is 0.
+
+    Raises:
+      InputError: Draft logits with NaN, +inf, or no finite entry; the message names row and layer.
+    """
+    layers: list[_Layer] = []
+    if config.budget > 0 and config.depth > 0:
+        logits = _map_logits(drafter.root(), lambda values: values.unsqueeze(1))
+        frontier = _root_frontier(uniforms)
+        for layer in range(1, config.depth + 1):
+            if check:
+                for values in logits if isinstance(logits, tuple) else (logits,):
+                    check_logits(values, f"draft logits of layer {layer}", frontier.valid)
+            width = frontier.valid.shape[1]
+            expansion = expand(
+                logits,
+                uniforms.probe[:, layer - 1, :width],
+                config,
+                temperature,
+                token_ids=drafter.token_ids,
+                forced_probe=None if forced is None else _forced_tokens(forced, layer, width),
+            )
+            grown = _grow_layer(expansion, frontier, layer, config.top_k)
+            layers.append(grown)
+            frontier = grown.frontier
+            if layer < config.depth:
+                logits = drafter.extend(frontier.parent, frontier.token, frontier.valid)
+    return _prune(layers, uniforms, config)
+
+
+def comparable_score(log_score: Float64[Tensor, "*nodes"]) -> Float64[Tensor, "*nodes"]:
+    """Log scores rounded to SCORE_GRID; rounding is monotone, so no order is reversed by it."""
+    return torch.round(log_score / SCORE_GRID) * SCORE_GRID
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Frontier:
+    """Nodes to be expanded next, by rank in their layer; width is 1 for the root, else top_k."""
+
+    valid: Bool[Tensor, "batch width"]
+    log_score: Float64[Tensor, "batch width"]
+    parent: Int64[Tensor, "batch width"]
+    token: Int64[Tensor, "batch width"]
+    position: Int64[Tensor, "batch width"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Layer:
+    """All nodes of one layer, flattened in the order (parent_rank, slot) of the tie rule."""
+
+    expansion: Expansion
+    score: Float64[Tensor, "batch size"]
+    rank: Int64[Tensor, "batch size"]
+    parent_position: Int64[Tensor, "batch size"]
+    frontier: _Frontier
+
+
+def _map_logits(logits: Logits, change: Callable[[Tensor], Tensor]) -> Logits:
+    """Apply `change` to logits or to both of a pair."""
+    if isinstance(logits, tuple):
+        return change(logits[0]), change(logits[1])
+    return change(logits)
+
+
+def _root_frontier(uniforms: RoundUniforms) -> _Frontier:
+    """The frontier that holds the root alone."""
+    score = torch.zeros_like(uniforms.final).unsqueeze(1)
+    index = torch.zeros_like(score, dtype=torch.int64)
+    return _Frontier(index == 0, score, index, index - 1, index - 1)
+
+
+def _forced_tokens(forced: ForcedProbe, layer: int, width: int) -> Int64[Tensor, "batch width"]:
+    """Token that is forced at each expanded node of a layer; -1 where none is."""
+    rank = torch.arange(width, device=forced.layer.device)
+    here = (forced.layer == layer).unsqueeze(1) & (forced.parent_rank.unsqueeze(1) == rank)
+    return torch.where(here, forced.token.unsqueeze(1), -1)
+
+
+def _grow_layer(expansion: Expansion, parents: _Frontier, layer: int, top_k: int) -> _Layer:
+    """Score and rank the children of a frontier, and choose the next frontier."""
+    valid = (expansion.valid & parents.valid.unsqueeze(-1)).flatten(1)
+    # A rounded sum with a term <= 0 is at most the other term, and rounding to the grid is
+    # monotone: no child outranks its parent (on equal scores the earlier layer goes first), so
+    # survivors are closed under parents in floats too.
+    log_score = (parents.log_score.unsqueeze(-1) + expansion.log_factor).flatten(1)
+    log_score = torch.where(valid, log_score, -torch.inf)
+    score = comparable_score(log_score)
+    order = score.argsort(dim=1, descending=True, stable=True)
+    start = 0 if layer == 1 else top_k + (layer - 2) * top_k * top_k
+    best = order[:, :top_k]
+    return _Layer(
+        expansion=expansion,
+        score=score,
+        rank=order.argsort(dim=1),
+        parent_position=parents.position.repeat_interleave(top_k, dim=1),
+        frontier=_Frontier(
+            valid=valid.gather(1, best),
+            log_score=log_score.gather(1, best),
+            parent=best // top_k,
+            token=torch.where(valid, expansion.token.flatten(1), -1).gather(1, best),
+            position=best + start,
+        ),
+    )
+
+
+def _prune(layers: list[_Layer], uniforms: RoundUniforms, config: SpeculationConfig) -> Tree:
+    """Keep the budget best nodes of all layers and attach the laws of those that were expanded."""
+    batch, device = uniforms.final.shape[0], uniforms.final.device
+    score, fields = _all_nodes(layers, batch, config, device)
+    # Columns are in the order (layer, parent_rank, slot): a stable sort by score is the tie rule.
+    order = score.argsort(dim=1, descending=True, stable=True)[:, : config.budget]
+    score = score.gather(1, order)
+    valid = score > -torch.inf
+    token, layer, parent_rank, slot, role, rank, parent_position = (
+        torch.where(valid, field.gather(1, order), -1) for field in fields
+    )
+    node = torch.arange(1, config.budget + 1, device=device).expand(batch, config.budget)
+    node_at = torch.zeros(batch, fields[0].shape[1] + 1, dtype=torch.int64, device=device)
+    node_at.scatter_(1, order, torch.where(valid, node, 0))
+    # Position -1 is the root's (or padding's): the spare last column, which stays 0.
+    parent = node_at.gather(
+        1, torch.where(parent_position >= 0, parent_position, fields[0].shape[1])
+    )
+    num_places = (config.budget + 1) * config.top_k
+    child = torch.zeros(batch, num_places + 1, dtype=torch.int64, device=device)
+    child.scatter_(1, torch.where(valid, parent * config.top_k + slot, num_places), node)
+    support, probe_law, probe_rank = _expanded_laws(layers, layer, rank, config)
+    return Tree(
+        valid=valid,
+        token=token,
+        parent=parent,
+        layer=layer,
+        parent_rank=parent_rank,
+        slot=slot,
+        role=role,
+        score=score,
+        rank_in_layer=rank,
+        child=child[:, :num_places].view(batch, config.budget + 1, config.top_k),
+        support=support,
+        probe_law=probe_law,
+        probe_rank=probe_rank,
+        depth=config.depth,
+    )
+
+
+def _all_nodes(
+    layers: list[_Layer], batch: int, config: SpeculationConfig, device: torch.device
+) -> tuple[Tensor, list[Tensor]]:
+    """Scores and integer fields of all nodes, padded with absent ones to at least budget columns.
+
+    The fields are token, layer, parent_rank, slot, role, rank_in_layer, position of the parent.
+    """
+    columns: list[list[Tensor]] = [[torch.zeros(batch, 0, device=device).double()]]
+    columns += [[torch.zeros(batch, 0, dtype=torch.int64, device=device)] for _ in range(7)]
+    for number, layer in enumerate(layers, start=1):
+        index = torch.arange(layer.score.shape[1], device=device).expand_as(layer.rank)
+        parts = (
+            layer.score,
+            layer.expansion.token.flatten(1),
+            torch.full_like(index, number),
+            index // config.top_k,
+            index % config.top_k,
+            layer.expansion.role.flatten(1),
+            layer.rank,
+            layer.parent_position,
+        )
+        for column, part in zip(columns, parts, strict=True):
+            column.append(part)
+    score, *fields = (torch.cat(column, dim=1) for column in columns)
+    missing = max(0, config.budget - score.shape[1])
+    padded = [torch.nn.functional.pad(field, (0, missing), value=-1) for field in fields]
+    return torch.nn.functional.pad(score, (0, missing), value=-torch.inf), padded
+
+
+def _expanded_laws(
+    layers: list[_Layer], layer: Tensor, rank: Tensor, config: SpeculationConfig
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Support, probe law and probe rank of the root and every survivor; blank if not expanded."""
+    batch, device = layer.shape[0], layer.device
+    if not layers:
+        shape = (batch, layer.shape[1] + 1)
+        support = torch.full((*shape, 0), -1, dtype=torch.int64, device=device)
+        return support, support.double(), torch.full(shape, -1, dtype=torch.int64, device=device)
+    support, probe_law, probe_rank = (
+        torch.cat([getattr(grown.expansion, name) for grown in layers], dim=1)
+        for name in ("support", "probe_law", "probe_rank")
+    )
+    # Columns: the root, then top_k expanded nodes of each layer but the last, then a blank one.
+    blank = support.shape[1]
+    is_expanded = (layer >= 1) & (layer < config.depth) & (rank < config.top_k)
+    column = torch.where(is_expanded, 1 + (layer - 1) * config.top_k + rank, blank)
+    column = torch.nn.functional.pad(column, (1, 0))
+    wide = column.unsqueeze(-1).expand(-1, -1, support.shape[-1])
+    pad = torch.nn.functional.pad
+    return (
+        pad(support, (0, 0, 0, 1), value=-1).gather(1, wide),
+        pad(probe_law, (0, 0, 0, 1)).gather(1, wide),
+        pad(probe_rank, (0, 1), value=-1).gather(1, column),
+    )
