@@ -152,6 +152,15 @@ class EagleDrafter:
         )
         return head.logits(output.hidden)
 
+    def keep_rows(self, rows: Tensor) -> None:
+        """Go on with some rows only, in the order given. `rows`: [kept] int64 batch indices."""
+        keys, values = self.state.key_values
+        length = self.state.length[rows]
+        slots = int(length.max()) if len(rows) else 0
+        kept = KeyValues(keys[rows, :, :slots], values[rows, :, :slots])
+        self.state = VerifiedState(kept, length, self.state.hidden[rows])
+        self._tree = self._bare_root()
+
     def _append(self, features: Tensor, token: Tensor, count: Tensor) -> VerifiedState:
         """The state after some pairs more."""
         head, state = self.head, self.state
