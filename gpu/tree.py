@@ -87,8 +87,8 @@ class Tree:
 
         Returns:
           [batch, budget + 1, budget + 1] True where the column's node is the row's or an ancestor
-          of it. The root is an ancestor of every survivor. A padding node sees itself only, so that a
-          softmax over its row is defined; nobody else sees it.
+          of it. The root is an ancestor of every survivor. A padding node sees itself only, so
+          that a softmax over its row is defined; nobody else sees it.
         """
         batch, num_nodes = self.probe_rank.shape
         node = torch.arange(num_nodes, device=self.parent.device).expand(batch, num_nodes)

@@ -18,6 +18,14 @@ from rheocheck.gpu.expansion import Role
 from rheocheck.gpu.randomness import RoundUniforms, inverse_cdf
 from rheocheck.gpu.tree import Tree
 
+# A target mass and a scaled probe mass that differ by less than this factor count as equal: the
+# probe is accepted for sure and leaves no residual there. Each is the exp of a shifted logit over
+# a sum; with a shifted logit up to 60 (beyond it the mass is below 1e-26) its argument is off by up
+# to 60 * 2**-53, the sum by less, so two roundings of one number differ by up to 2**-45.9. Without
+# this rule a uniform of 1 - 2**-53 would lead into a residual made of rounding errors only. It
+# moves the law of the emitted token by at most 2**-44, or 6e-14, in total variation.
+_EQUAL_WITHIN = 2.0**-44
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeLaw:
@@ -100,14 +108,20 @@ def node_acceptance(
     left_at_probe = torch.where(probe_here, before, 0.0).sum(1, keepdim=True)
     # Dividing the target by what is left and subtracting the probe law is, up to a factor, the same
     # as subtracting the scaled probe law from the target, and needs no division.
-    excess = (mass - left_at_probe * drafted).clamp_min(0)
-    scaled = left_at_probe * probe_law
-    residual = untested.scatter_add(1, support.clamp_min(0), -scaled).clamp_min(0)
+    excess = _excess(mass, left_at_probe * drafted)
+    scaled = torch.zeros_like(target).scatter_add(
+        1, support.clamp_min(0), left_at_probe * probe_law
+    )
+    residual = _excess(untested, scaled)
     after = _mass_left(torch.where(probe_here, 0.0, excess), residual.sum(1))
 
     is_after = probe_here.cumsum(1) > 0
     acceptance = torch.where(is_after, _ratio(excess, after), _ratio(mass, before))
-    acceptance = torch.where(probe_here, _ratio(mass, before * drafted), acceptance)
+    scaled_here = before * drafted
+    probe_acceptance = torch.where(
+        _excess(scaled_here, mass) > 0, _ratio(mass, scaled_here), (mass > 0).to(mass.dtype)
+    )
+    acceptance = torch.where(probe_here, probe_acceptance, acceptance)
     left = residual.sum(1, keepdim=True)
     residual = torch.where(left > 0, residual / torch.where(left > 0, left, 1.0), target)
     return NodeLaw(order=order, acceptance=acceptance, residual=residual)
@@ -213,6 +227,12 @@ def _mass_left(mass: Tensor, elsewhere: Tensor) -> Tensor:
     for column in reversed(mass.unbind(1)):
         left.append(left[-1] + column)
     return torch.stack(left[:0:-1], dim=1) if len(left) > 1 else torch.zeros_like(mass)
+
+
+def _excess(mass: Tensor, drafted: Tensor) -> Tensor:
+    """max(0, mass - drafted), and 0 where the two are equal up to rounding."""
+    difference = mass - drafted
+    return torch.where(difference > _EQUAL_WITHIN * mass, difference, 0.0)
 
 
 def _ratio(mass: Tensor, total: Tensor) -> Tensor:
