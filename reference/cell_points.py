@@ -71,83 +71,93 @@ def sample_laws(
     """
     ranking = _ranking_weights(cell, ranking_generator, ranking_bits or bits)
     draft, probe_law = _draft_weights(cell, generator, bits)
-    target = _target_law(cell, probe_law, generator, bits)
+    target = _target_weights(cell, probe_law, generator, bits)
     order = _token_names(cell, generator)
-    return NodeLaws(*(_renamed(_normalised(law), order) for law in (target, ranking, draft)))
+    return NodeLaws(*(_named(weights, order) for weights in (target, ranking, draft)))
 
 
-def _ranking_weights(cell: NodeCell, generator: random.Random, bits: int) -> list[Fraction]:
+def sample_law(vocab: int, generator: random.Random, bits: int = 32) -> Law:
+    """Draw a law with every token positive, for a node where nothing is compared.
+
+    Args:
+      vocab: Number of tokens.
+      generator: Draws the coordinates.
+      bits: They are uniform on {1..2^bits}.
+
+    Returns:
+      [vocab] law.
+    """
+    return _named([_coordinate(generator, bits) for _ in range(vocab)], range(vocab))
+
+
+def _ranking_weights(cell: NodeCell, generator: random.Random, bits: int) -> list[int]:
     """[rank] weights of the ranking law: each group is the next one plus a positive step."""
     num_tail = len(cell.tail)
-    weights = [Fraction(0)] * cell.num_unranked
+    weights = [0] * cell.num_unranked
     for start, size in reversed(list(zip(_starts(cell.groups), cell.groups, strict=True))):
-        below = weights[0] if weights else Fraction(0)
-        step = Fraction(_coordinate(generator, bits))
+        step = _coordinate(generator, bits)
         if cell.side is not None and start + size == cell.num_top:
             # The last group of the top: its weight relative to the tail mass is what `side` says.
-            tail_mass = sum(weights[:num_tail], Fraction(0))
+            gap = sum(weights[1:num_tail])  # tail mass minus the weight below
             if cell.side < 0:
-                step = (tail_mass - below) * step / (2**bits + 1)
-            elif cell.side == 0:
-                step = tail_mass - below
+                weights = [weight * (2**bits + 1) for weight in weights]
+                step *= gap
             else:
-                step += tail_mass - below
+                step = gap + step * cell.side
+        below = weights[0] if weights else 0
         weights = [below + step] * size + weights
     return weights
 
 
 def _draft_weights(
     cell: NodeCell, generator: random.Random, bits: int
-) -> tuple[list[Fraction], list[Fraction]]:
-    """[rank] weights of the draft, and [tail] the probe law that they lead to."""
-    rest = cell.vocab - len(cell.tail)
+) -> tuple[list[int], list[int]]:
+    """[rank] weights of the draft, and [tail] weights of the probe law that they lead to."""
     tail = [
-        Fraction(_coordinate(generator, bits) if mark in DRAWN and not cell.fallback else 0)
+        _coordinate(generator, bits) if mark in DRAWN and not cell.fallback else 0
         for mark in cell.tail
     ]
     # Where the draft is not used its zeros are free, as long as some mass is left.
     others = [
-        Fraction(_coordinate(generator, bits) if generator.random() < 0.75 else 0)
-        for _ in range(rest)
+        _coordinate(generator, bits) if generator.random() < 0.75 else 0
+        for _ in range(cell.vocab - len(tail))
     ]
     if not any(tail) and not any(others):
-        others[0] = Fraction(_coordinate(generator, bits))
-    if cell.fallback:
-        probe_law = [Fraction(int(index == 0)) for index in range(len(tail))]
-    else:
-        mass = sum(tail, Fraction(0))
-        probe_law = [weight / mass for weight in tail]
+        others[0] = _coordinate(generator, bits)
+    probe_law = [1] + [0] * (len(tail) - 1) if cell.fallback else tail
     return others[: cell.num_top] + tail + others[cell.num_top :], probe_law
 
 
-def _target_law(
-    cell: NodeCell, probe_law: list[Fraction], generator: random.Random, bits: int
-) -> list[Fraction]:
-    """[rank] target law: the probe law, with mass moved from donors to recipients."""
+def _target_weights(
+    cell: NodeCell, probe_law: list[int], generator: random.Random, bits: int
+) -> list[int]:
+    """[rank] weights of the target: the probe law, with mass moved from donors to recipients."""
 
-    def draw(positive: bool) -> Fraction:
-        return Fraction(_coordinate(generator, bits) if positive else 0)
+    def draw(positive: bool) -> int:
+        return _coordinate(generator, bits) if positive else 0
 
     top = [draw(mark == POSITIVE) for mark in cell.top]
     outside = [draw(mark == POSITIVE) for mark in cell.outside]
     if not cell.tail:
         return top + outside
-    tail, gains = [], []
-    for mark, mass in zip(cell.tail, probe_law, strict=True):
-        share = Fraction(_coordinate(generator, bits), 2**bits + 1)
-        tail.append(mass * share if mark == BELOW else Fraction(0) if mark == BELOW_ZERO else mass)
-        gains.append(draw(mark in RECIPIENTS))
-    missing = 1 - sum(tail, Fraction(0))
-    takers = gains + outside + ([] if cell.reduced else top)
-    unit = missing / sum(takers, Fraction(0)) if any(takers) else Fraction(0)
-    tail = [mass + unit * gain for mass, gain in zip(tail, gains, strict=True)]
-    outside = [unit * gain for gain in outside]
-    if not cell.reduced:
-        return [unit * gain for gain in top] + tail + outside
     if cell.exhausted:
-        return top + [Fraction(0)] * (len(tail) + len(outside))
-    left = Fraction(_coordinate(generator, bits))
-    return top + [left * mass for mass in tail + outside]
+        return top + [0] * (len(cell.tail) + len(outside))
+    kept, gains = [], []
+    for mark, weight in zip(cell.tail, probe_law, strict=True):
+        whole = 2**bits + 1
+        share = _coordinate(generator, bits) if mark == BELOW else whole * (mark != BELOW_ZERO)
+        kept.append(weight * share)
+        gains.append(draw(mark in RECIPIENTS))
+    missing = sum(probe_law) * (2**bits + 1) - sum(kept)
+    takers = sum(gains) + sum(outside) + (0 if cell.reduced else sum(top))
+    unit = takers or 1  # without recipients nothing is missing
+    tail = [unit * mass + missing * gain for mass, gain in zip(kept, gains, strict=True)]
+    rest = tail + [missing * gain for gain in outside]
+    if not cell.reduced:
+        return [missing * gain for gain in top] + rest
+    # The tail and what lies outside share what the top tokens leave.
+    left = _coordinate(generator, bits)
+    return [gain * sum(rest) for gain in top] + [left * mass for mass in rest]
 
 
 def _token_names(cell: NodeCell, generator: random.Random) -> list[int]:
@@ -168,13 +178,10 @@ def _coordinate(generator: random.Random, bits: int) -> int:
     return generator.getrandbits(bits) + 1
 
 
-def _normalised(weights: Sequence[Fraction]) -> Law:
-    total = sum(weights, Fraction(0))
-    return tuple(weight / total for weight in weights)
-
-
-def _renamed(law: Law, order: Sequence[int]) -> Law:
-    named = [Fraction(0)] * len(law)
+def _named(weights: Sequence[int], order: Sequence[int]) -> Law:
+    """The law of weights in rank order, normalised and in token-id order."""
+    total = sum(weights)
+    named = [Fraction(0)] * len(weights)
     for rank, token in enumerate(order):
-        named[token] = law[rank]
+        named[token] = Fraction(weights[rank], total)
     return tuple(named)

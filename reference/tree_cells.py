@@ -17,7 +17,7 @@ from fractions import Fraction
 from typing import Any, Literal, TypeAlias
 
 from rheocheck.config import SpeculationConfig
-from rheocheck.reference.cell_points import NodeLaws, sample_laws
+from rheocheck.reference.cell_points import NodeLaws, sample_law, sample_laws
 from rheocheck.reference.cells import NodeCell, random_cell, split_support
 from rheocheck.reference.laws import Law, Path
 
@@ -31,7 +31,7 @@ class CellModels:
     """A target and a draft whose laws at every path are a random point of a random cell.
 
     Laws are made when they are asked for and depend on the seed and the path only, not on the order
-    of the questions.
+    of the questions. Beyond the drafted layers a target is only drawn from: it has no cell.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class CellModels:
         self._ties = ties
         self._bits = bits
         self._nodes: dict[Path, tuple[NodeCell, NodeLaws]] = {}
+        self._last: dict[Path, Law] = {}
 
     def cell(self, path: Path) -> NodeCell:
         """Cell of the node at `path`."""
@@ -68,7 +69,13 @@ class CellModels:
 
     def target(self, path: Path) -> Law:
         """[vocab] target law after `path`."""
-        return self._node(path)[1].target
+        if len(path) < self._config.depth:
+            return self._node(path)[1].target
+        law = self._last.get(path)
+        if law is None:
+            generator = random.Random(f"{self._seed}:{path}")
+            law = self._last[path] = sample_law(self._vocab, generator, self._bits)
+        return law
 
     def draft(self, path: Path) -> tuple[Law, Law]:
         """[vocab] ranking law and [vocab] tempered draft after `path`."""
