@@ -1,8 +1,8 @@
 """Differential stage: the torch path and the exact reference on the same uniforms, draw for draw.
 
-Random small instances go through `rheocheck.gpu` in batches and through `rheocheck.reference` row by
-row. Tree, accepted path and final token must agree. A difference is explained only if it begins at
-a decision whose exact threshold lies within float rounding of the value compared with it; every
+Random small instances go through `rheocheck.gpu` in batches and through `rheocheck.reference` row
+by row. Tree, accepted path and final token must agree. A difference is explained only if it begins
+at a decision whose exact threshold lies within float rounding of the value compared with it; every
 other one is a counterexample.
 """
 
@@ -31,6 +31,7 @@ from rheocheck.errors import InputError
 from rheocheck.gpu import tree as gpu_tree
 from rheocheck.gpu import verification as gpu_verification
 from rheocheck.gpu.processing import target_law
+from rheocheck.reference.draws import NodeKey
 from rheocheck.reference.replay import Replay, replay_round
 
 NAME = "differential"
@@ -159,13 +160,13 @@ class Decisions:
     """Everything that a round decided, in a form that both twins give.
 
     Attributes:
-      nodes: Survivors best first: ((layer, parent_rank, slot), token, role).
+      nodes: Survivors best first: (key, token, role).
       accepted: Keys of the accepted nodes, from layer 1 down.
       final: Token that ended the round.
     """
 
-    nodes: tuple[tuple[tuple[int, int, int], int, int], ...]
-    accepted: tuple[tuple[int, int, int], ...]
+    nodes: tuple[tuple[NodeKey, int, int], ...]
+    accepted: tuple[NodeKey, ...]
     final: int
 
 
@@ -175,8 +176,8 @@ def exact_decisions(replay: Replay) -> Decisions:
     key_at = {node.path: node.key for node in tree.survivors}
     path = verification.accepted
     return Decisions(
-        nodes=tuple((tuple(node.key), node.token, int(node.role)) for node in tree.survivors),
-        accepted=tuple(tuple(key_at[path[:length]]) for length in range(1, len(path) + 1)),
+        nodes=tuple((node.key, node.token, int(node.role)) for node in tree.survivors),
+        accepted=tuple(key_at[path[:length]] for length in range(1, len(path) + 1)),
         final=verification.final,
     )
 
@@ -187,7 +188,7 @@ def torch_decisions(done: TorchRound, row: int) -> Decisions:
     columns = (tree.layer, tree.parent_rank, tree.slot, tree.token, tree.role)
     size = int(tree.valid[row].sum())
     nodes = tuple(
-        ((layer, rank, slot), token, role)
+        (NodeKey(layer, rank, slot), token, role)
         for layer, rank, slot, token, role in zip(
             *(column[row, :size].tolist() for column in columns), strict=True
         )
