@@ -21,12 +21,12 @@ from rheocheck.reference.verification import vocab_probe_law
 if TYPE_CHECKING:
     from rheocheck.audit.differential import Decisions
 
-# Absolute error of a float threshold relative to the mass that is left. A probability is exp of a
-# logit, shifted by at most log(2**40) = 28 and divided by a temperature of at least 1/3, over a sum:
-# its relative error is below 3 * 28 * 2**-52 + 512 * 2**-53 = 8e-14, and a running sum of at most
-# 512 of them adds no more than 512 * 2**-53 = 6e-14. Dividing a residual by the mass left divides
-# its error too. The tie rule of verification (2**-44) is below 6e-14. 1e-12 leaves room, and is
-# still 1,000 times below the spacing of the uniforms that a fault would have to hide in.
+# Largest absolute error of a float threshold, before it is divided by the mass that is left. A
+# probability is exp of a logit, shifted by at most log(2**40) = 28 and divided by a temperature of
+# at least 1/3, over a sum: its relative error is below 3 * 28 * 2**-52 + 512 * 2**-53 = 8e-14, and
+# a running sum of at most 512 of them adds no more than 512 * 2**-53 = 6e-14. What verification
+# takes for equal differs by at most 6e-14. Room for a few of these gives 1e-12; a uniform that is
+# not planted at an edge falls so close to a threshold once in 10**11 draws.
 DRAW_TOLERANCE = Fraction(1, 10**12)
 # Log scores are sums of at most 4 terms of such accuracy, rounded to a grid.
 SCORE_TOLERANCE = Fraction(gpu_tree.SCORE_GRID) + DRAW_TOLERANCE
@@ -100,7 +100,7 @@ def _tree_difference(
         if role == found_role == Role.PROBE:
             return _draw_difference("probe", _draw_gap(replay, "probe", key), Fraction(1), text)
         return Difference("tree shape", False, text)
-    nodes = {tuple(node.key): node for layer in replay.round.tree.layers for node in layer}
+    nodes = {node.key: node for layer in replay.round.tree.layers for node in layer}
     if found_key not in nodes:
         return Difference("tree shape", False, text)
     return _score_difference(batch, row, nodes[key], nodes[found_key], text)
@@ -110,18 +110,18 @@ def _score_difference(batch: Batch, row: int, better: Node, worse: Node, text: s
     """Two nodes in the wrong order: explained if their float scores ask for it, and are right."""
     scores = _float_scores(batch, row)
     gap = abs(better.score - worse.score) / max(better.score, worse.score)
-    places = [(-scores.get(tuple(node.key), -math.inf), node.key) for node in (better, worse)]
+    places = [(-scores.get(node.key, -math.inf), node.key) for node in (better, worse)]
     # Equal float scores in an order other than the tie rule's are a fault, however small the gap.
     is_asked_for = places[1] < places[0]
     is_right = all(
-        abs(_log(node.score) - scores.get(tuple(node.key), -math.inf)) <= SCORE_TOLERANCE
+        abs(_log(node.score) - scores.get(node.key, -math.inf)) <= SCORE_TOLERANCE
         for node in (better, worse)
     )
     explained = gap <= SCORE_TOLERANCE and is_asked_for and is_right
     return Difference("score order", explained, f"{text}; their scores differ by {float(gap):.3g}")
 
 
-def _float_scores(batch: Batch, row: int) -> dict[tuple[int, int, int], float]:
+def _float_scores(batch: Batch, row: int) -> dict[NodeKey, float]:
     """Scores of all nodes that the torch path drafts in a row, cut or not."""
     top_k, depth = batch.config.top_k, batch.config.depth
     whole = batch.config.model_copy(update={"budget": top_k * (1 + top_k * depth)})
@@ -129,7 +129,7 @@ def _float_scores(batch: Batch, row: int) -> dict[tuple[int, int, int], float]:
     columns = (tree.layer, tree.parent_rank, tree.slot, tree.score)
     size = int(tree.valid[row].sum())
     return {
-        (int(layer), int(rank), int(slot)): score
+        NodeKey(layer, rank, slot): score
         for layer, rank, slot, score in zip(
             *(column[row, :size].tolist() for column in columns), strict=True
         )
@@ -146,12 +146,12 @@ def _accept_difference(
     ours, theirs = (
         keys[shared] if shared < len(keys) else None for keys in (expected.accepted, found.accepted)
     )
-    tested = [tuple(key) for key in _tested(replay, shared + 1)]
+    tested = _tested(replay, shared + 1)
     text = f"node {shared} of the walk leads to {theirs}, expected {ours}"
     disputed = next((key for key in tested if key in (ours, theirs)), None)
     if disputed is None:
         return Difference("accept", False, text)
-    before = _tested(replay, shared + 1)[: tested.index(disputed)]
+    before = tested[: tested.index(disputed)]
     path = replay.round.verification.accepted[:shared]
     left = _mass_left(exact, replay, path, before)
     return _draw_difference("accept", _draw_gap(replay, "accept", disputed), left, text)
@@ -169,10 +169,10 @@ def _draw_difference(decision: str, gap: Fraction, left: Fraction, text: str) ->
     )
 
 
-def _draw_gap(replay: Replay, decision: str, key: Sequence[int] | None) -> Fraction:
+def _draw_gap(replay: Replay, decision: str, key: NodeKey | None) -> Fraction:
     """Distance of a draw's uniform to its nearest exact threshold inside (0, 1)."""
     for margin in replay.draw_margins:
-        if margin.decision == decision and (key is None or tuple(margin.key) == tuple(key)):
+        if margin.decision == decision and key in (None, margin.key):
             return margin.gap
     return Fraction(1)
 
@@ -199,7 +199,8 @@ def _mass_left(
         if child.role is Role.PROBE and replay.config.rule != "onehot":
             left = sum(masses)
             masses = [
-                max(Fraction(0), m - left * q) for m, q in zip(masses, probe_law, strict=True)
+                max(Fraction(0), mass - left * drawn)
+                for mass, drawn in zip(masses, probe_law, strict=True)
             ]
         else:
             masses[child.token] = Fraction(0)

@@ -1,4 +1,4 @@
-"""Random small instances for the differential stage: one batch for torch, row by row for the exact twin.
+"""Random small instances for the differential stage: batches for torch, rows for the exact twin.
 
 A row's laws are a few tables of integer weights and a rule that walks from table to table along a
 path, so that both twins read the same law at every path without ever listing the paths. Integer
@@ -38,8 +38,8 @@ class Batch:
       power: The temperature is 1 / power; 0 stands for temperature 0.
       vocab: [rows] tokens of each row's vocabulary; weights are 0 beyond it.
       ranking: [rows, tables, vocab] integer weights of the ranking law.
-      draft: [rows, tables, vocab] weights of the law that is drawn from, before the temperature; the
-        same array unless the ranking is a law of its own.
+      draft: [rows, tables, vocab] weights of the law that is drawn from, before the temperature;
+        the same array unless the ranking is a law of its own.
       target: [rows, tables, vocab] weights of the target law, before the temperature.
       step: [rows, 2] table after `token` in table i: (step 0 * i + token + step 1) mod NUM_TABLES.
       probe: [rows, depth, top_k] uniforms.
