@@ -1,0 +1,79 @@
+"""Plain decoding, one token a step: the yardstick that speculation is measured against."""
+
+from collections.abc import Collection, Sequence
+
+import torch
+
+from rheocheck.config import SamplingConfig
+from rheocheck.gpu import hf_adapter
+from rheocheck.gpu.generation import Generation, Row, start_rows
+from rheocheck.gpu.processing import target_law
+from rheocheck.gpu.randomness import Purpose, inverse_cdf, uniforms
+from rheocheck.gpu.target import TargetModel
+
+
+@torch.no_grad()
+def generate_plain(
+    target: TargetModel,
+    prompts: Sequence[Sequence[int]],
+    sampling: SamplingConfig,
+    *,
+    eos: Collection[int] = (),
+    requests: Sequence[int] | None = None,
+    batch_size: int = 32,
+) -> list[Generation]:
+    """Decode one token at a time by the model's own causal attention and cache: the yardstick.
+
+    No tree, mask or cache surgery of ours takes part. Step t of a request reads the uniform that
+    ends round t of `generate`, so speculation with budget 0 draws the same tokens.
+
+    Args:
+      target: The model.
+      prompts: Token ids, each at least one.
+      sampling: Temperature (0 is greedy), filters, length limit and seed.
+      eos: Tokens that end a row.
+      requests: The number that keys each row's uniforms; None numbers the prompts.
+      batch_size: Rows decoded together, padded on their left.
+
+    Returns:
+      One generation a prompt, without rounds.
+
+    Raises:
+      InputError: As `generate`.
+    """
+    target.check_prompts(prompts, sampling.max_new_tokens - 1)
+    rows = start_rows(prompts, requests)
+    by_length = sorted(rows, key=lambda row: row.prompt_length)
+    for begin in range(0, len(rows), batch_size):
+        _decode_plainly(target, by_length[begin : begin + batch_size], sampling, frozenset(eos))
+    return [row.finish() for row in rows]
+
+
+def _decode_plainly(
+    target: TargetModel, rows: list[Row], sampling: SamplingConfig, eos: frozenset[int]
+) -> None:
+    """Decode rows until all have ended; one that has goes on unseen."""
+    device = target.device
+    width = max(row.prompt_length for row in rows)
+    padding = [width - row.prompt_length for row in rows]
+    token = torch.tensor(
+        [[0] * left + row.text for left, row in zip(padding, rows, strict=True)], device=device
+    )
+    left = torch.tensor(padding, device=device)[:, None]
+    seen = (torch.arange(width, device=device) >= left).long()
+    position = (torch.arange(width, device=device) - left).clamp_min(0)
+    request = torch.tensor([row.request for row in rows], device=device)
+    cache = hf_adapter.make_cache(())
+    for step in range(sampling.max_new_tokens):
+        logits = hf_adapter.plain_step(target.hf, token, position, seen, cache)
+        draw = uniforms(
+            sampling.seed, request, torch.full_like(request, step), 0 * request, Purpose.FINAL
+        )
+        drawn = inverse_cdf(target_law(logits, sampling), draw)
+        for row, emitted in zip(rows, drawn.tolist(), strict=True):
+            if row.stop is None:
+                row.emit([emitted], sampling.max_new_tokens, eos)
+        if all(row.stop is not None for row in rows):
+            return
+        token, position = drawn[:, None], position[:, -1:] + 1
+        seen = torch.nn.functional.pad(seen, (0, 1), value=1)
