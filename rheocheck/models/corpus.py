@@ -88,7 +88,7 @@ def extract_prompts(documents: Sequence[Document], count: int) -> list[str]:
       count: How many; at least 1.
 
     Returns:
-      Distinct prompts.
+      Distinct prompts, ordered by a hash, so that any first few come from all over the text.
 
     Raises:
       InputError: Fewer lines qualify.
@@ -102,7 +102,8 @@ def extract_prompts(documents: Sequence[Document], count: int) -> list[str]:
     if len(candidates) < count:
         raise InputError(f"{count} prompts asked for, but only {len(candidates)} lines qualify")
     ordered = list(candidates)
-    return [ordered[index * len(ordered) // count] for index in range(count)]
+    chosen = [ordered[index * len(ordered) // count] for index in range(count)]
+    return sorted(chosen, key=lambda prompt: hashlib.sha256(prompt.encode()).digest())
 
 
 def cut_prompt(line: str) -> str | None:

@@ -113,7 +113,8 @@ def train(
         done, seconds = step + 1, time.monotonic() - start
         if done % LOG_EVERY == 0:
             log(
-                f"{stage.name}: step {done} of {stage.steps}, loss {np.mean(losses):.4f}, {seconds:.0f} s"
+                f"{stage.name}: step {done} of {stage.steps}, "
+                f"loss {np.mean(losses):.4f}, {seconds:.0f} s"
             )
             losses.clear()
         if done % SAVE_EVERY == 0 or done == stage.steps:
