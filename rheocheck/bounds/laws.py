@@ -116,7 +116,13 @@ def total(array: Array) -> Any:
 
 def scalar(value: Any, exact: bool) -> Number:
     """One number as users get it: a Fraction or a Python float."""
+    assert not (exact and isinstance(value, float)), "a float got into exact arithmetic"
     return Fraction(value) if exact else float(value)
+
+
+def one_like(array: Array) -> Number:
+    """1 of the array's kind: dividing two Python ints would leave exact arithmetic."""
+    return Fraction(1) if is_exact(array) else 1.0
 
 
 def ratio(numerator: Any, denominator: Any) -> Any:
@@ -127,7 +133,7 @@ def ratio(numerator: Any, denominator: Any) -> Any:
     zero = denominator == 0
     if not isinstance(zero, np.ndarray):
         return numerator * 0 if zero else numerator / denominator
-    quotient: Array = numerator / np.where(zero, 1, denominator)
+    quotient: Array = numerator / np.where(zero, one_like(denominator), denominator)
     return np.where(zero, 0, quotient)
 
 

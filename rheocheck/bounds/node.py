@@ -29,6 +29,7 @@ from rheocheck.bounds.laws import (
     Tokens,
     check_counts,
     largest,
+    one_like,
     rank_order,
     ratio,
     read_node,
@@ -129,7 +130,7 @@ def lay_out(laws: NodeLaws, top_k: int, num_top: int, support_size: int) -> Node
         probe_law[...] = 0
         return NodeLayout(tokens, inside, target, probe_law, top_k, num_top)
     drawn = np.asarray(total(probe_law))[..., np.newaxis]
-    probe_law /= np.where(drawn == 0, 1, drawn)
+    probe_law /= np.where(drawn == 0, one_like(drawn), drawn)
     if num_top < tokens.shape[-1]:
         # The limit of temperature 0 when all of the draft's mass sits on the top tokens.
         undrawn = (drawn[..., 0] == 0) & inside[..., num_top]
@@ -143,7 +144,7 @@ def _ordered_support(ranking: Array, top_k: int, support_size: int) -> Tokens:
         return rank_order(ranking, min(support_size, ranking.shape[-1]))
     kept = largest(ranking, support_size)
     masses = ranking[kept]
-    first = rank_order(masses, min(top_k, np.count_nonzero(masses)))
+    first = rank_order(masses, min(top_k, int(np.count_nonzero(masses))))
     others = np.asarray(masses > 0, dtype=bool)
     others[first] = False
     return np.concatenate([kept[first], kept[others]])

@@ -55,11 +55,11 @@ class SetLaw:
         return self.masses[hits == np.diff(self.starts)].sum()
 
 
-def set_law(masses: Mapping[Sequence[int], Any] | Mapping[frozenset[int], Any]) -> SetLaw:
+def set_law(masses: Mapping[Any, Any]) -> SetLaw:
     """Check a law of candidate sets.
 
     Args:
-      masses: Probability of each set of tokens; sets given twice in another order are merged.
+      masses: Set of tokens (a tuple or a frozenset) -> probability; sets given twice in another order are merged.
 
     Returns:
       The law, exact if every mass is a Fraction or an int. Float masses are divided by their sum.
