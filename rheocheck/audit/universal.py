@@ -272,11 +272,11 @@ def _result(
 ) -> StageResult:
     worst = max((row["failure_probability_log2"] for row in rows), default=-math.inf)
     nodes = [row for row in rows if row["complete"]]
-    trees = [row for row in rows if not row["complete"]]
+    drawn = [row for row in rows if not row["complete"]]
     scope = (
         f"one node: all {sum(row['cells_visited'] for row in nodes):,} sign cells of {len(nodes)} "
-        f"shapes; deeper trees: {sum(row['cells_visited'] for row in trees):,} distinct cells of "
-        f"{len(trees)} shapes visited"
+        f"shapes; drawn: {sum(row['cells_visited'] for row in drawn):,} distinct cells of "
+        f"{len(drawn)} shapes, most of them deeper trees"
     )
     details: dict[str, Any] = {"rows": rows, "failure_probability_log2": worst, "summary": scope}
     largest = Fraction(0)

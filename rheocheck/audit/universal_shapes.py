@@ -36,7 +36,8 @@ class Shape:
         config = self.config
         return (
             f"V{self.vocab}-K{config.top_k}-m{config.num_top}-R{config.budget}-D{config.depth}"
-            f"-N{config.support_size}-{config.rule}{'' if self.zeros else '-positive'}{'' if self.enumerated else '-drawn'}"
+            f"-N{config.support_size}-{config.rule}"
+            f"{'' if self.zeros else '-positive'}{'' if self.enumerated else '-drawn'}"
         )
 
 
