@@ -162,6 +162,14 @@ def comparable_score(log_score: Float64[Tensor, "*nodes"]) -> Float64[Tensor, "*
     return torch.round(log_score / SCORE_GRID) * SCORE_GRID
 
 
+def best_first(score: Float64[Tensor, "batch size"]) -> Int64[Tensor, "batch size"]:
+    """Order of nodes by score, best first; equal scores keep the order of their columns.
+
+    Columns come in the order (layer, parent_rank, slot), so a stable sort is the tie rule.
+    """
+    return score.argsort(dim=1, descending=True, stable=True)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Frontier:
     """Nodes to be expanded next, by rank in their layer; width is 1 for the root, else top_k."""
@@ -214,7 +222,7 @@ def _grow_layer(expansion: Expansion, parents: _Frontier, layer: int, top_k: int
     log_score = (parents.log_score.unsqueeze(-1) + expansion.log_factor).flatten(1)
     log_score = torch.where(valid, log_score, -torch.inf)
     score = comparable_score(log_score)
-    order = score.argsort(dim=1, descending=True, stable=True)
+    order = best_first(score)
     start = 0 if layer == 1 else top_k + (layer - 2) * top_k * top_k
     best = order[:, :top_k]
     return _Layer(
@@ -236,8 +244,7 @@ def _prune(layers: list[_Layer], uniforms: RoundUniforms, config: SpeculationCon
     """Keep the budget best nodes of all layers and attach the laws of those that were expanded."""
     batch, device = uniforms.final.shape[0], uniforms.final.device
     score, fields = _all_nodes(layers, batch, config, device)
-    # Columns are in the order (layer, parent_rank, slot): a stable sort by score is the tie rule.
-    order = score.argsort(dim=1, descending=True, stable=True)[:, : config.budget]
+    order = best_first(score)[:, : config.budget]
     score = score.gather(1, order)
     valid = score > -torch.inf
     token, layer, parent_rank, slot, role, rank, parent_position = (

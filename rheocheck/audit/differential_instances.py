@@ -19,7 +19,7 @@ from rheocheck.config import RULES, SpeculationConfig
 from rheocheck.gpu.expansion import Logits
 from rheocheck.gpu.randomness import RoundUniforms
 
-ROWS_PER_BATCH = 64
+ROWS_PER_BATCH = 32
 # Tables a row. A prime, so that the step from table to table along a path permutes them; large
 # enough that reading the law of a wrong path shows in six of seven cases.
 NUM_TABLES = 7
@@ -81,7 +81,13 @@ def make_batch(seed: int, family: Family, number: int) -> Batch:
       ROWS_PER_BATCH rows.
     """
     rng = np.random.default_rng([seed, ("small", "large").index(family), number])
-    largest = int(rng.choice([1, 2, 3, 4, 5, 6, 8, 12, 16, 32] if family == "small" else [64, 512]))
+    sizes = [1, 2, 3, 4, 5, 6, 8, 12, 16, 32] if family == "small" else [64, 512]
+    weights = (
+        [0.02, 0.05, 0.1, 0.15, 0.15, 0.15, 0.13, 0.1, 0.1, 0.05]
+        if family == "small"
+        else [0.5, 0.5]
+    )
+    largest = int(rng.choice(sizes, p=weights))
     vocab = rng.integers(max(1, largest // 4), largest + 1, size=ROWS_PER_BATCH)
     config = _random_config(rng, largest, family)
     power = int(rng.choice([0, 1, 2, 3], p=[0.1, 0.3, 0.3, 0.3]))
@@ -191,16 +197,21 @@ class ExactRow:
 
 def _random_config(rng: np.random.Generator, vocab: int, family: Family) -> SpeculationConfig:
     """A scheme small enough for exact replay, edges included."""
-    top_k = int(rng.choice([1, 2, 3, 4, 6]))
-    largest_support = vocab + 1 if family == "small" else vocab // 2
-    smallest_support = 1 if family == "small" else 8
+    top_k = int(rng.choice([1, 2, 3, 4, 6], p=[0.1, 0.3, 0.3, 0.2, 0.1]))
+    num_top = int(rng.choice([0, 1, 2, top_k], p=[0.3, 0.4, 0.2, 0.1]))
+    if family == "large":
+        support_size = int(rng.integers(8, vocab // 2))
+    elif rng.random() < 0.5:
+        support_size = vocab
+    else:
+        support_size = int(rng.integers(1, vocab + 1))
     return SpeculationConfig(
         top_k=top_k,
-        num_top=int(rng.choice([0, 1, 2, top_k], p=[0.25, 0.4, 0.2, 0.15])),
-        budget=int(rng.choice([0, 1, 2, 3, 5, 8, 12, 100])),
+        num_top=num_top,
+        budget=int(rng.choice([0, 1, 2, 3, 4, 5, 8, 12, 100], p=[0.04, *[0.12] * 8])),
         depth=int(rng.choice([0, 1, 2, 3, 4], p=[0.03, 0.25, 0.35, 0.27, 0.1])),
-        support_size=int(rng.integers(smallest_support, largest_support + 1)),
-        rule=RULES[int(rng.integers(len(RULES)))],
+        support_size=support_size,
+        rule=RULES[int(rng.choice(len(RULES), p=[0.4, 0.4, 0.2]))],
     )
 
 
