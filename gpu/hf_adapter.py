@@ -1,8 +1,8 @@
-"""All that depends on the version of transformers: forward passes, cache layers, loading.
+"""Forward passes and cache layers of a transformers model, whatever the installed version.
 
-Tested with 4.57 and 5.24. What differs between them: the name of the cache argument, the keyword
-of a load's dtype, progress bars on loading. Nothing else in the project imports transformers,
-except for tokenizers.
+This file and `hf_loading` hold all that depends on the version, tested with 4.57 and 5.24; nothing
+else in the package imports transformers to run a model. What differs here is the name of the cache
+argument and how a cache layer is made.
 
 A tree of drafted tokens needs attention that a causal mask cannot express. Transformers passes a
 4D attention mask through to eager and sdpa attention as it is; the only form that both read alike
@@ -11,20 +11,15 @@ Flash attention takes no 4D mask, flex attention aborts on one, a sliding window
 and a recurrent state cannot hold a tree at all: such models are refused.
 """
 
-import contextlib
 import inspect
-import json
-import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from rheocheck.errors import BackendError, InputError, WeightsError
+from rheocheck.errors import BackendError, InputError
 
 # One pair a layer: both [batch, kv_heads, slots, head_dim], keys already rotated to positions.
 LayerKeyValues: TypeAlias = tuple[tuple[Tensor, Tensor], ...]
@@ -248,99 +243,3 @@ def make_cache(past: LayerKeyValues) -> Any:
 def read_cache(cache: Any) -> LayerKeyValues:
     """Keys and values of every layer."""
     return tuple((layer.keys, layer.values) for layer in cache.layers)
-
-
-def load_model(folder: Path, dtype: torch.dtype, device: torch.device, attention: str) -> nn.Module:
-    """Load a Llama model from a folder; never from the network, never running code found there.
-
-    Args:
-      folder: Holds config.json and safetensors, or .bin files that hold tensors only.
-      dtype: Of the weights.
-      device: Where to put them.
-      attention: "eager" or "sdpa".
-
-    Raises:
-      WeightsError: The folder, its configuration or its weights are missing, damaged, or not those
-        of a Llama model.
-    """
-    import transformers
-
-    refuse_other_architectures(folder)
-    try:
-        with quiet_loading():
-            # Untyped on purpose: the versions annotate from_pretrained differently.
-            model_class: Any = transformers.LlamaForCausalLM
-            model, info = model_class.from_pretrained(
-                str(folder),
-                local_files_only=True,
-                weights_only=True,
-                attn_implementation=attention,
-                output_loading_info=True,
-                **{dtype_argument(): dtype},
-            )
-    except (
-        OSError, ValueError, RuntimeError, KeyError, TypeError, EOFError,
-        ImportError, SafetensorError, pickle.UnpicklingError,
-    ) as error:  # fmt: skip
-        raise WeightsError(
-            f"the target in {folder} cannot be loaded: {type(error).__name__}: {shorten(error)}"
-        ) from error
-    for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
-        # Old checkpoints also store the rotary frequencies, which follow from the configuration.
-        names = sorted(
-            str(name) for name in info.get(kind) or () if not str(name).endswith("inv_freq")
-        )
-        if names:
-            raise WeightsError(
-                f"the weights in {folder} do not fit their config.json: {len(names)} tensors are "
-                f"{kind.removesuffix('_keys')}, the first is {names[0]}"
-            )
-    return model.to(device)  # type: ignore[no-any-return]
-
-
-def refuse_other_architectures(folder: Path) -> None:
-    """Raise WeightsError unless the folder has a readable config.json of a Llama model."""
-    path = folder / "config.json"
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise WeightsError(
-            f"no target model in {folder}: config.json cannot be read ({error.strerror})"
-        ) from error
-    except ValueError as error:
-        raise WeightsError(f"{path} is not a JSON file: {shorten(error)}") from error
-    kind = config.get("model_type") if isinstance(config, dict) else None
-    if kind != "llama":
-        raise WeightsError(f"{path} has model_type {kind!r}; the target must be a 'llama' model")
-
-
-@contextlib.contextmanager
-def quiet_loading() -> Iterator[None]:
-    """Keep transformers' progress bars and load reports off the terminal, then restore them."""
-    from transformers.utils import logging as untyped_logging
-
-    logging: Any = untyped_logging
-    verbosity = logging.get_verbosity()
-    bars = logging.is_progress_bar_enabled()
-    logging.set_verbosity(logging.CRITICAL)
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()
-
-
-def dtype_argument() -> str:
-    """What the installed version calls the dtype of a load: `torch_dtype` before 4.56."""
-    import transformers
-
-    major, minor = (int(part) for part in transformers.__version__.split(".")[:2])
-    return "dtype" if (major, minor) >= (4, 56) else "torch_dtype"
-
-
-def shorten(error: Exception, limit: int = 300) -> str:
-    """An error's text on one line."""
-    text = " ".join(str(error).split())
-    return text if len(text) <= limit else text[: limit - 3] + "..."

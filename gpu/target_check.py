@@ -40,22 +40,22 @@ def check_tree_attention(target: "TargetModel") -> float:
     Raises:
       BackendError: The deviation is above the noise of the model's dtype or not a number.
     """
-    deviations = tree_deviations(target)
-    worst = max(deviations, key=lambda name: nan_last(deviations[name]))
-    deviation, noise = deviations[worst], target.logit_noise()
-    if not deviation <= noise:
-        config = target.hf.config
-        raise BackendError(
-            f"the target runs trees wrongly: logits {worst} differ from those of its paths, one at "
-            f"a time, by {deviation:.3g} of the largest logit, where {target.hf.dtype} rounding "
-            f"explains at most {noise:.3g} (attention {config._attn_implementation!r}); the tree "
-            "mask, positions or cache are not honoured, so no law computed from it can be trusted"
-        )
-    return deviation
+    deviations, noise = tree_deviations(target), target.logit_noise()
+    for compared, deviation in deviations.items():
+        # Not `>`, which is false for NaN.
+        if not deviation <= noise:
+            raise BackendError(
+                f"the target runs trees wrongly: logits {compared} differ from those of its paths, "
+                f"one at a time, by {deviation:.3g} of the largest logit, where {target.hf.dtype} "
+                f"rounding explains at most {noise:.3g} (attention "
+                f"{target.hf.config._attn_implementation!r}); the tree mask, positions or cache are "
+                "not honoured, so no law computed from it can be trusted"
+            )
+    return max(deviations.values())
 
 
 def tree_deviations(target: "TargetModel") -> dict[str, float]:
-    """The deviations that the check looks at, by what was compared."""
+    """The deviations that the check looks at, by what was compared; plainest fault first."""
     tokens = [1 + index * 37 for index in range(max(PROMPT_LENGTHS) + 4)]
     *words, first, second, child, following = (token % target.vocab_size for token in tokens)
     prompts = [words[:length] for length in PROMPT_LENGTHS]
@@ -97,8 +97,3 @@ def relative_deviation(logits: Tensor, others: Tensor) -> float:
     difference = (logits.double() - others.double()).abs().max()
     scale = others.double().abs().max()
     return float(difference / scale) if scale != 0 else float(difference)
-
-
-def nan_last(value: float) -> float:
-    """The value, or infinity for NaN, so that max() finds it."""
-    return value if value == value else float("inf")

@@ -35,7 +35,7 @@ def random_llama(
         num_attention_heads=4,
         num_key_value_heads=2,
         max_position_embeddings=128,
-        initializer_range=0.4,
+        initializer_range=0.25,
         bos_token_id=None,
         eos_token_id=None,
         attn_implementation=attention,

@@ -1,14 +1,10 @@
 """The adapter refuses what it cannot run and hands over the right tensors."""
 
-import json
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 from transformers import LlamaConfig, MistralConfig, MistralForCausalLM
 
-from rheocheck.errors import BackendError, InputError, WeightsError
+from rheocheck.errors import BackendError, InputError
 from rheocheck.gpu import hf_adapter
 from tests.gpu.random_models import random_llama
 
@@ -103,100 +99,6 @@ def test_a_forward_pass_leaves_the_past_as_it_was() -> None:
         extended = hf_adapter.forward(hf, torch.tensor([[4]]), torch.tensor([[3]]), mask, past)
     assert extended.key_values[0][0].shape[2] == 4
     assert all(torch.equal(copy, keys) for copy, (keys, _) in zip(copies, past, strict=True))
-
-
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("target")
-    with hf_adapter.quiet_loading():
-        random_llama().save_pretrained(folder)
-    return folder
-
-
-def copy_of(folder: Path, to: Path) -> Path:
-    for path in folder.iterdir():
-        (to / path.name).write_bytes(path.read_bytes())
-    return to
-
-
-def load(folder: Path) -> Any:
-    return hf_adapter.load_model(folder, torch.float32, torch.device("cpu"), "eager")
-
-
-def test_a_saved_model_loads_quietly(saved: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    model, (token, _, _) = load(saved), causal_inputs(4)
-    assert model.config._attn_implementation == "eager"
-    assert capfd.readouterr() == ("", "")
-    with torch.no_grad():
-        loaded, original = model(input_ids=token).logits, random_llama()(input_ids=token).logits
-    assert loaded == pytest.approx(original, abs=1e-4)
-
-
-def test_bin_files_load_too(saved: Path, tmp_path: Path) -> None:
-    copy_of(saved, tmp_path)
-    (tmp_path / "model.safetensors").unlink()
-    torch.save(random_llama().state_dict(), tmp_path / "pytorch_model.bin")
-    assert torch.equal(load(tmp_path).lm_head.weight, random_llama().lm_head.weight)
-
-
-def test_a_bin_file_with_code_in_it_is_refused(saved: Path, tmp_path: Path) -> None:
-    copy_of(saved, tmp_path)
-    (tmp_path / "model.safetensors").unlink()
-    torch.save({"lm_head.weight": Path("not a tensor")}, tmp_path / "pytorch_model.bin")
-    with pytest.raises(WeightsError, match="cannot be loaded"):
-        load(tmp_path)
-
-
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(WeightsError, match=r"no target model in .*nowhere: config\.json"):
-        load(tmp_path / "nowhere")
-
-
-def test_missing_weights_are_refused(saved: Path, tmp_path: Path) -> None:
-    (copy_of(saved, tmp_path) / "model.safetensors").unlink()
-    with pytest.raises(WeightsError, match="cannot be loaded"):
-        load(tmp_path)
-
-
-@pytest.mark.parametrize("kept", [0, 5, 4000])
-def test_a_truncated_file_is_refused(saved: Path, tmp_path: Path, kept: int) -> None:
-    file = copy_of(saved, tmp_path) / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:kept])
-    with pytest.raises(WeightsError, match="cannot be loaded") as caught:
-        load(tmp_path)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_corrupt_configuration_is_refused(saved: Path, tmp_path: Path) -> None:
-    (copy_of(saved, tmp_path) / "config.json").write_text("{")
-    with pytest.raises(WeightsError, match="is not a JSON file"):
-        load(tmp_path)
-
-
-def edit_config(folder: Path, **changes: object) -> None:
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-
-def test_another_architecture_is_refused(saved: Path, tmp_path: Path) -> None:
-    edit_config(copy_of(saved, tmp_path), model_type="mamba")
-    with pytest.raises(WeightsError, match="model_type 'mamba'; the target must be a 'llama'"):
-        load(tmp_path)
-
-
-def test_a_vocabulary_other_than_the_weights_is_refused(saved: Path, tmp_path: Path) -> None:
-    edit_config(copy_of(saved, tmp_path), vocab_size=23)
-    with pytest.raises(WeightsError, match=r"embed_tokens|lm_head|mismatch"):
-        load(tmp_path)
-
-
-@pytest.mark.parametrize(("layers", "kind"), [(9, "missing"), (7, "unexpected")])
-def test_tensors_must_be_those_of_the_configuration(
-    saved: Path, tmp_path: Path, layers: int, kind: str
-) -> None:
-    edit_config(copy_of(saved, tmp_path), num_hidden_layers=layers)
-    with pytest.raises(WeightsError, match=rf"9 tensors are {kind}, the first is model\.layers\."):
-        load(tmp_path)
 
 
 def test_a_random_configuration_is_not_shared_between_models() -> None:
