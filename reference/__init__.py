@@ -13,6 +13,7 @@ from rheocheck.reference.round_law import (
     lossless_defect,
     round_law,
     sequence_law,
+    sequence_round_law,
     total_variation,
     worst_violation,
 )
@@ -47,6 +48,7 @@ __all__ = [
     "round_program",
     "sample_round",
     "sequence_law",
+    "sequence_round_law",
     "total_variation",
     "truncate",
     "worst_violation",

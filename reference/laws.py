@@ -40,7 +40,7 @@ def as_law(values: Sequence[Any], vocab: int | None = None, name: str = "law") -
         raise LawError(
             f"{name} is {_shown(values)}; required: a sequence of exact rationals, one a token"
         )
-    law = tuple(_as_fraction(mass, index, name) for index, mass in enumerate(values))
+    law = tuple(as_exact(mass, f"{name}[{index}]") for index, mass in enumerate(values))
     if vocab is not None and len(law) != vocab:
         raise LawError(f"{name} has {len(law)} tokens; required: {vocab}, one a vocabulary token")
     if not law:
@@ -201,18 +201,30 @@ def check_callable(value: object, name: str) -> None:
         )
 
 
-def _as_fraction(mass: Any, index: int, name: str) -> Fraction:
-    if type(mass) is Fraction:
-        fraction = mass
-    elif isinstance(mass, numbers.Rational):
+def as_exact(value: Any, name: str) -> Fraction:
+    """Check one probability or weight.
+
+    Args:
+      value: An int, Fraction or other exact rational.
+      name: What to call it in an error.
+
+    Returns:
+      The value as a Fraction, at least 0.
+
+    Raises:
+      LawError: It is a float or another inexact number, or negative.
+    """
+    if type(value) is Fraction:
+        fraction = value
+    elif isinstance(value, numbers.Rational):
         # NumPy's integers are Rational but keep their width: int() frees them of overflow.
-        fraction = Fraction(int(mass.numerator), int(mass.denominator))
+        fraction = Fraction(int(value.numerator), int(value.denominator))
     else:
         raise LawError(
-            f"{name}[{index}] is {_shown(mass)}; required: an exact rational such as Fraction(1, 3)"
+            f"{name} is {_shown(value)}; required: an exact rational such as Fraction(1, 3)"
         )
     if fraction.numerator < 0:
-        raise LawError(f"{name}[{index}] is {fraction}; required: a probability, at least 0")
+        raise LawError(f"{name} is {fraction}; required: a probability, at least 0")
     return fraction
 
 

@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from rheocheck.errors import BudgetExceededError, LawError, ProgramError, RheocheckError
-from rheocheck.reference.laws import as_law, check_callable
+from rheocheck.reference.laws import as_exact, as_law, check_callable
 
 Outcome = TypeVar("Outcome", bound=Hashable)
 MAX_CHOICES = 10_000
@@ -218,13 +218,12 @@ class _Recorder:
         if self._cursor < len(self._choices) and probability not in (0, 1):
             return self._replayed("bernoulli", probability) == 1
         try:
-            failure, success = as_law((1 - probability, probability), name="law")
-        except (LawError, TypeError):
-            raise ProgramError(
-                f"choose.bernoulli: probability is {probability!r}; required: an exact rational "
-                f"between 0 and 1; {self._trail()}"
-            ) from None
-        branches = [(index, weight) for index, weight in ((1, success), (0, failure)) if weight]
+            success = as_exact(probability, "probability")
+            if success > 1:
+                raise LawError(f"probability is {success}; required: at most 1")
+        except LawError as error:
+            raise ProgramError(f"choose.bernoulli: {error}; {self._trail()}") from None
+        branches = [(index, weight) for index, weight in ((1, success), (0, 1 - success)) if weight]
         return self._taken("bernoulli", probability, branches) == 1
 
     def _taken(self, kind: str, given: Any, branches: list[tuple[int, Fraction]]) -> int:

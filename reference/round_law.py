@@ -4,18 +4,21 @@ A round emits its accepted draft tokens and one more. It is lossless iff after e
 token, given that there is one, has the target law: the defect says by how much that fails.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, TypeAlias
 
 from rheocheck.config import SpeculationConfig
-from rheocheck.errors import InputError
+from rheocheck.errors import BudgetExceededError, InputError
 from rheocheck.reference.class_law import class_law
-from rheocheck.reference.draws import OracleDraws
+from rheocheck.reference.draws import Draws, OracleDraws
 from rheocheck.reference.laws import ZERO, Draft, Models, Path, Target, as_law, check_callable
 from rheocheck.reference.oracle import Choose, enumerate_paths
-from rheocheck.reference.sampler import check_config, round_program
+from rheocheck.reference.sampler import check_config, round_halves
+from rheocheck.reference.tree import Tree
+from rheocheck.reference.verification import Verification
 
 Method: TypeAlias = Literal["classes", "eager"]
 METHODS: tuple[Method, ...] = ("classes", "eager")
@@ -122,22 +125,46 @@ def sequence_law(
       LawError: As `round_law`.
       BudgetExceededError: As `round_law`.
     """
+    law = sequence_round_law(target, draft, config, num_tokens, method, max_paths=max_paths)
+    return dict(law.emissions)
+
+
+def sequence_round_law(
+    target: Target,
+    draft: Draft,
+    config: SpeculationConfig,
+    num_tokens: int,
+    method: Method = "classes",
+    *,
+    max_paths: int | None = None,
+) -> RoundLaw:
+    """`sequence_law`, with what its rounds cost and accept.
+
+    Returns:
+      emissions: the law of the sequences; expected_accepted: draft tokens accepted in all rounds it
+      took, also those past `num_tokens`; num_classes: the sum over the rounds enumerated, one for
+      each history that a round may start from.
+    """
     check_count(num_tokens, "num_tokens")
     check_callable(target, "target")
     check_callable(draft, "draft")
     # Histories by length: a history is continued once, after all ways to reach it are known.
     open_histories: list[dict[Path, Fraction]] = [{} for _ in range(num_tokens + 1)]
     open_histories[0][()] = Fraction(1)
+    expected_accepted = ZERO
+    num_classes = 0
     for histories in open_histories[:num_tokens]:
         for history, reached in histories.items():
             law = round_law(
                 _after(history, target), _after(history, draft), config, method, max_paths=max_paths
             )
+            expected_accepted += reached * law.expected_accepted
+            num_classes += law.num_classes
             for emission, probability in law.emissions.items():
                 longer = (*history, *emission)[:num_tokens]
                 into = open_histories[len(longer)]
                 into[longer] = into.get(longer, ZERO) + reached * probability
-    return open_histories[num_tokens]
+    return RoundLaw(open_histories[num_tokens], expected_accepted, num_classes)
 
 
 def lossless_defect(law: RoundLaw | Mapping[Path, Fraction], target: Target) -> Fraction:
@@ -249,22 +276,36 @@ def _after(history: Path, model: Target | Draft) -> Callable[[Path], Sequence[An
 
 
 def _eager_law(models: Models, config: SpeculationConfig, max_paths: int | None) -> RoundLaw:
-    """Run the round once for every outcome of every draw."""
-    program = round_program(models, config)
+    """Run the round once for every outcome of every draw.
 
-    def emission(choose: Choose) -> tuple[Path, int]:
-        done = program(OracleDraws(choose))
-        return done.emission, len(done.verification.accepted)
-
+    A round drafts, then verifies. Each tree that can be drafted is drafted once, with all its
+    probes drawn, and then verified once for every outcome of its tests and of its last draw: the
+    runs are those of the whole round, without drafting the same tree again for each of them.
+    """
+    drafted, verified = round_halves(models, config)
     emissions: dict[Path, Fraction] = {}
     expected_accepted = ZERO
     num_paths = 0
-    for path in enumerate_paths(emission, max_paths):
-        tokens, num_accepted = path.outcome
-        emissions[tokens] = emissions.get(tokens, ZERO) + path.probability
-        expected_accepted += num_accepted * path.probability
-        num_paths += 1
+    for tree in enumerate_paths(lambda choose: drafted(OracleDraws(choose)), max_paths):
+        verifications = functools.partial(_verification, verified, tree.outcome)
+        for run in enumerate_paths(verifications):
+            num_paths += 1
+            if max_paths is not None and num_paths > max_paths:
+                raise BudgetExceededError(
+                    f"the round has more than max_paths = {max_paths} paths; its law is unknown"
+                )
+            probability = tree.probability * run.probability
+            emission = (*run.outcome.accepted, run.outcome.final)
+            emissions[emission] = emissions.get(emission, ZERO) + probability
+            expected_accepted += len(run.outcome.accepted) * probability
     return RoundLaw(emissions, expected_accepted, num_paths)
+
+
+def _verification(
+    verified: Callable[[Tree, Draws], Verification], tree: Tree, choose: Choose
+) -> Verification:
+    """Verification of one tree as a program against the choice oracle."""
+    return verified(tree, OracleDraws(choose))
 
 
 def _emissions(law: RoundLaw | Mapping[Path, Fraction]) -> Mapping[Path, Fraction]:

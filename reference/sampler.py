@@ -67,17 +67,44 @@ def round_program(models: Models, config: SpeculationConfig) -> RoundProgram:
     Raises:
       InputError: `config` is no SpeculationConfig.
     """
+    drafted, verified = round_halves(models, config)
+
+    def run(draws: Draws) -> Round:
+        tree = drafted(draws)
+        return Round(tree, verified(tree, draws))
+
+    return run
+
+
+def round_halves(
+    models: Models, config: SpeculationConfig
+) -> tuple[Callable[[Draws], Tree], Callable[[Tree, Draws], Verification]]:
+    """The two halves of a round: drafting a tree, and verifying one.
+
+    Args:
+      models: Target and draft; each law is asked for and expanded once.
+      config: The scheme.
+
+    Returns:
+      draws -> tree.
+      (tree, draws) -> what verification kept of it.
+
+    Raises:
+      InputError: `config` is no SpeculationConfig.
+    """
     check_config(config)
 
     @functools.cache
     def expand_at(path: Path) -> Expansion:
         return expand(*models.draft(path), config)
 
-    def run(draws: Draws) -> Round:
-        tree = grow(expand_at, config, draws)
-        return Round(tree, verify(tree, models.target, config.rule, draws))
+    def drafted(draws: Draws) -> Tree:
+        return grow(expand_at, config, draws)
 
-    return run
+    def verified(tree: Tree, draws: Draws) -> Verification:
+        return verify(tree, models.target, config.rule, draws)
+
+    return drafted, verified
 
 
 def check_config(config: object) -> None:

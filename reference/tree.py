@@ -40,9 +40,9 @@ class Node:
         return self.path[-1]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Tree:
-    """What a round drafted.
+    """What a round drafted. Compared by identity: two trees may be the same in all but their draws.
 
     Attributes:
       survivors: The nodes within the budget, best first.
