@@ -1,0 +1,62 @@
+"""What a sampler under test must offer.
+
+A sampler is a program against a choice oracle: it asks `target` and `draft` for laws, draws only
+through `choose`, and returns the tokens of one round. Nothing here is run by itself.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+Path: TypeAlias = tuple[int, ...]
+LawFunction: TypeAlias = Callable[[Path], Sequence[Fraction]]
+"""path -> [vocab] law of the next token, exact rationals that sum to 1."""
+
+
+class Choose(Protocol):
+    """What a sampler draws through."""
+
+    def categorical(self, weights: Sequence[Any]) -> int:
+        """Draw an index with probability `weights[index]`; weights are rationals that sum to 1."""
+        ...
+
+    def bernoulli(self, probability: Any) -> bool:
+        """Draw True with `probability`, an exact rational between 0 and 1."""
+        ...
+
+
+class Sampler(Protocol):
+    """One round of speculative sampling from the empty path.
+
+    Optional attributes, read with `getattr`:
+      num_rounds: int, rounds that are checked jointly (default 1). For the second round and later
+        ones `target` and `draft` are re-rooted: their empty path is everything emitted before.
+      carries_state: bool. The sampler is called with a fourth argument, `state`, and returns
+        (tokens, state): None goes into the first round, and what a round returns into the next
+        one. A sampler may carry nothing else from one call to the next.
+      tolerance: Fraction, largest total variation that counts as rounding (default 0); for code
+        that computes in floating point.
+      smaller: method that yields samplers of the same kind with fewer nodes, for counterexamples.
+    """
+
+    def __call__(self, target: LawFunction, draft: LawFunction, choose: Choose) -> Path:
+        """Return the tokens of one round, at least one."""
+        ...
+
+
+@runtime_checkable
+class Shrinkable(Protocol):
+    """A sampler that knows smaller ones of its kind."""
+
+    def smaller(self) -> Iterable[Sampler]:
+        """Yield samplers of fewer nodes or levels, the smallest first."""
+        ...
+
+
+@runtime_checkable
+class Noting(Protocol):
+    """A choice oracle that also takes notes, which help to name the cause of a defect."""
+
+    def note(self, name: str, value: Any) -> None:
+        """Remember a fact about this path, such as ("survives", (node, token, True))."""
+        ...
