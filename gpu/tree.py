@@ -16,19 +16,13 @@ from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
 from rheocheck.config import SpeculationConfig
-from rheocheck.gpu.expansion import Expansion, Logits, expand
+from rheocheck.gpu import layers
+from rheocheck.gpu.expansion import Logits, expand
 from rheocheck.gpu.processing import check_logits
 from rheocheck.gpu.protocols import Drafter, ForcedProbe
 from rheocheck.gpu.randomness import RoundUniforms
 
-__all__ = ["Drafter", "ForcedProbe", "Tree", "comparable_score", "grow"]
-
-# Log scores are compared on this grid. Products that tie exactly, such as 1/2 * 1/4 and 1/8 * 1,
-# have float64 log sums some 1e-15 apart and would be ordered by their rounding errors instead of by
-# the tie rule; on the grid all but a few such ties in 1,000 compare equal. The price is that scores
-# within a factor 1 + 1e-12 of one another may count as tied. That costs no exactness: any score
-# that never rises from parent to child and that drawn identities do not enter is lossless.
-SCORE_GRID = 2.0**-40
+__all__ = ["Drafter", "ForcedProbe", "Tree", "grow"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,7 +41,7 @@ class Tree:
       parent_rank: [batch, budget] rank of the parent among all nodes of its layer; 0 in layer 1.
       slot: [batch, budget] slot among the parent's children, 0 to top_k - 1.
       role: [batch, budget] `rheocheck.gpu.expansion.Role`.
-      score: [batch, budget] log score <= 0, as compared (rounded, see `comparable_score`).
+      score: [batch, budget] log score <= 0, rounded as `layers.comparable_score` does.
       rank_in_layer: [batch, budget] rank among all nodes of the layer, also those that were cut.
       child: [batch, budget + 1, top_k] node index of the surviving child in each slot; 0 where
         there is none. A node's children in slot order are in score order.
@@ -132,10 +126,10 @@ def grow(
     Raises:
       InputError: Draft logits with NaN, +inf, or no finite entry; the message names row and layer.
     """
-    layers: list[_Layer] = []
+    grown_layers: list[layers.Layer] = []
     if config.budget > 0 and config.depth > 0:
         logits = _map_logits(drafter.root(), lambda values: values.unsqueeze(1))
-        frontier = _root_frontier(uniforms)
+        frontier = layers.root_frontier(uniforms)
         for layer in range(1, config.depth + 1):
             if check:
                 for values in logits if isinstance(logits, tuple) else (logits,):
@@ -147,104 +141,21 @@ def grow(
                 config,
                 temperature,
                 token_ids=drafter.token_ids,
-                forced_probe=None if forced is None else _forced_tokens(forced, layer, width),
+                forced_probe=None if forced is None else layers.forced_tokens(forced, layer, width),
             )
-            grown = _grow_layer(expansion, frontier, layer, config.top_k)
-            layers.append(grown)
+            grown = layers.grow_layer(expansion, frontier, layer, config.top_k)
+            grown_layers.append(grown)
             frontier = grown.frontier
             if layer < config.depth:
                 logits = drafter.extend(frontier.parent, frontier.token, frontier.valid)
-    return _prune(layers, uniforms, config)
+    return _prune(grown_layers, uniforms, config)
 
 
-def comparable_score(log_score: Float64[Tensor, "*nodes"]) -> Float64[Tensor, "*nodes"]:
-    """Log scores rounded to SCORE_GRID; rounding is monotone, so no order is reversed by it."""
-    return torch.round(log_score / SCORE_GRID) * SCORE_GRID
-
-
-def best_first(score: Float64[Tensor, "batch size"]) -> Int64[Tensor, "batch size"]:
-    """Order of nodes by score, best first; equal scores keep the order of their columns.
-
-    Columns come in the order (layer, parent_rank, slot), so a stable sort is the tie rule.
-    """
-    return score.argsort(dim=1, descending=True, stable=True)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Frontier:
-    """Nodes to be expanded next, by rank in their layer; width is 1 for the root, else top_k."""
-
-    valid: Bool[Tensor, "batch width"]
-    log_score: Float64[Tensor, "batch width"]
-    parent: Int64[Tensor, "batch width"]
-    token: Int64[Tensor, "batch width"]
-    position: Int64[Tensor, "batch width"]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Layer:
-    """All nodes of one layer, flattened in the order (parent_rank, slot) of the tie rule."""
-
-    expansion: Expansion
-    score: Float64[Tensor, "batch size"]
-    rank: Int64[Tensor, "batch size"]
-    parent_position: Int64[Tensor, "batch size"]
-    frontier: _Frontier
-
-
-def _map_logits(logits: Logits, change: Callable[[Tensor], Tensor]) -> Logits:
-    """Apply `change` to logits or to both of a pair."""
-    if isinstance(logits, tuple):
-        return change(logits[0]), change(logits[1])
-    return change(logits)
-
-
-def _root_frontier(uniforms: RoundUniforms) -> _Frontier:
-    """The frontier that holds the root alone."""
-    score = torch.zeros_like(uniforms.final).unsqueeze(1)
-    index = torch.zeros_like(score, dtype=torch.int64)
-    return _Frontier(index == 0, score, index, index - 1, index - 1)
-
-
-def _forced_tokens(forced: ForcedProbe, layer: int, width: int) -> Int64[Tensor, "batch width"]:
-    """Token that is forced at each expanded node of a layer; -1 where none is."""
-    rank = torch.arange(width, device=forced.layer.device)
-    here = (forced.layer == layer).unsqueeze(1) & (forced.parent_rank.unsqueeze(1) == rank)
-    return torch.where(here, forced.token.unsqueeze(1), -1)
-
-
-def _grow_layer(expansion: Expansion, parents: _Frontier, layer: int, top_k: int) -> _Layer:
-    """Score and rank the children of a frontier, and choose the next frontier."""
-    valid = (expansion.valid & parents.valid.unsqueeze(-1)).flatten(1)
-    # A rounded sum with a term <= 0 is at most the other term, and rounding to the grid is
-    # monotone: no child outranks its parent (on equal scores the earlier layer goes first), so
-    # survivors are closed under parents in floats too.
-    log_score = (parents.log_score.unsqueeze(-1) + expansion.log_factor).flatten(1)
-    log_score = torch.where(valid, log_score, -torch.inf)
-    score = comparable_score(log_score)
-    order = best_first(score)
-    start = 0 if layer == 1 else top_k + (layer - 2) * top_k * top_k
-    best = order[:, :top_k]
-    return _Layer(
-        expansion=expansion,
-        score=score,
-        rank=order.argsort(dim=1),
-        parent_position=parents.position.repeat_interleave(top_k, dim=1),
-        frontier=_Frontier(
-            valid=valid.gather(1, best),
-            log_score=log_score.gather(1, best),
-            parent=best // top_k,
-            token=torch.where(valid, expansion.token.flatten(1), -1).gather(1, best),
-            position=best + start,
-        ),
-    )
-
-
-def _prune(layers: list[_Layer], uniforms: RoundUniforms, config: SpeculationConfig) -> Tree:
+def _prune(grown: list[layers.Layer], uniforms: RoundUniforms, config: SpeculationConfig) -> Tree:
     """Keep the budget best nodes of all layers and attach the laws of those that were expanded."""
     batch, device = uniforms.final.shape[0], uniforms.final.device
-    score, fields = _all_nodes(layers, batch, config, device)
-    order = best_first(score)[:, : config.budget]
+    score, fields = _all_nodes(grown, batch, config, device)
+    order = layers.best_first(score)[:, : config.budget]
     score = score.gather(1, order)
     valid = score > -torch.inf
     token, layer, parent_rank, slot, role, rank, parent_position = (
@@ -260,7 +171,7 @@ def _prune(layers: list[_Layer], uniforms: RoundUniforms, config: SpeculationCon
     num_places = (config.budget + 1) * config.top_k
     child = torch.zeros(batch, num_places + 1, dtype=torch.int64, device=device)
     child.scatter_(1, torch.where(valid, parent * config.top_k + slot, num_places), node)
-    support, probe_law, probe_rank = _expanded_laws(layers, layer, rank, config)
+    support, probe_law, probe_rank = _expanded_laws(grown, layer, rank, config)
     return Tree(
         valid=valid,
         token=token,
@@ -280,7 +191,7 @@ def _prune(layers: list[_Layer], uniforms: RoundUniforms, config: SpeculationCon
 
 
 def _all_nodes(
-    layers: list[_Layer], batch: int, config: SpeculationConfig, device: torch.device
+    grown: list[layers.Layer], batch: int, config: SpeculationConfig, device: torch.device
 ) -> tuple[Tensor, list[Tensor]]:
     """Scores and integer fields of all nodes, padded with absent ones to at least budget columns.
 
@@ -288,7 +199,7 @@ def _all_nodes(
     """
     columns: list[list[Tensor]] = [[torch.zeros(batch, 0, device=device).double()]]
     columns += [[torch.zeros(batch, 0, dtype=torch.int64, device=device)] for _ in range(7)]
-    for number, layer in enumerate(layers, start=1):
+    for number, layer in enumerate(grown, start=1):
         index = torch.arange(layer.score.shape[1], device=device).expand_as(layer.rank)
         parts = (
             layer.score,
@@ -309,16 +220,16 @@ def _all_nodes(
 
 
 def _expanded_laws(
-    layers: list[_Layer], layer: Tensor, rank: Tensor, config: SpeculationConfig
+    grown: list[layers.Layer], layer: Tensor, rank: Tensor, config: SpeculationConfig
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Support, probe law and probe rank of the root and every survivor; blank if not expanded."""
     batch, device = layer.shape[0], layer.device
-    if not layers:
+    if not grown:
         shape = (batch, layer.shape[1] + 1)
         support = torch.full((*shape, 0), -1, dtype=torch.int64, device=device)
         return support, support.double(), torch.full(shape, -1, dtype=torch.int64, device=device)
     support, probe_law, probe_rank = (
-        torch.cat([getattr(grown.expansion, name) for grown in layers], dim=1)
+        torch.cat([getattr(part.expansion, name) for part in grown], dim=1)
         for name in ("support", "probe_law", "probe_rank")
     )
     # Columns: the root, then top_k expanded nodes of each layer but the last, then a blank one.
@@ -333,3 +244,10 @@ def _expanded_laws(
         pad(probe_law, (0, 0, 0, 1)).gather(1, wide),
         pad(probe_rank, (0, 1), value=-1).gather(1, column),
     )
+
+
+def _map_logits(logits: Logits, change: Callable[[Tensor], Tensor]) -> Logits:
+    """Apply `change` to logits or to both of a pair."""
+    if isinstance(logits, tuple):
+        return change(logits[0]), change(logits[1])
+    return change(logits)

@@ -212,19 +212,24 @@ def replay_line(seed: int, finding: Finding) -> str:
 
 def describe(seed: int, family: Family, number: int, row: int) -> str:
     """Instance and difference of one row, as text."""
-    batch = make_batch(seed, family, number)
     found = [item for item in compare_batch(seed, family, number) if item.row == row]
+    outcome = found[0].difference.text if found else "the twins agree on this row"
+    return f"{describe_instance(seed, family, number, row)}\n{outcome}"
+
+
+def describe_instance(seed: int, family: Family, number: int, row: int) -> str:
+    """One instance as text: scheme, laws at the root, uniforms."""
+    batch = make_batch(seed, family, number)
     config = ", ".join(f"{name} = {value}" for name, value in batch.config)
     exact = ExactRow(batch, row)
-    lines = [
+    lines = (
         f"scheme: {config}; temperature {batch.temperature:g}",
         f"target at the root: {_fractions(exact.target(()))}",
         f"draft at the root: {_fractions(exact.draft(()))}",
         f"probe uniforms: {batch.probe[row].tolist()}",
         f"accept uniforms: {batch.accept[row].tolist()}",
         f"final uniform: {batch.final[row]}",
-    ]
-    lines += [item.difference.text for item in found] or ["the twins agree on this row"]
+    )
     return "\n".join(lines)
 
 
@@ -274,7 +279,7 @@ def _result(
             "counterexamples": [
                 {
                     "difference": item.difference.text,
-                    "instance": describe(seed, item.family, item.batch, item.row),
+                    "instance": describe_instance(seed, item.family, item.batch, item.row),
                     "replay": replay_line(seed, item),
                 }
                 for item in unexplained[:_LARGEST_SHOWN]

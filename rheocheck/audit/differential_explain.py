@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from rheocheck.audit.differential_instances import Batch, ExactRow, TableDrafter
 from rheocheck.gpu import tree as gpu_tree
+from rheocheck.gpu.layers import SCORE_GRID
 from rheocheck.reference.draws import NodeKey
 from rheocheck.reference.expansion import Role
 from rheocheck.reference.replay import Replay
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 # not planted at an edge falls so close to a threshold once in 10**11 draws.
 DRAW_TOLERANCE = Fraction(1, 10**12)
 # Log scores are sums of at most 4 terms of such accuracy, rounded to a grid.
-SCORE_TOLERANCE = Fraction(gpu_tree.SCORE_GRID) + DRAW_TOLERANCE
+SCORE_TOLERANCE = Fraction(SCORE_GRID) + DRAW_TOLERANCE
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,14 @@ LARGEST_UNIFORM = 1 - 2.0**-53
 
 Weights: TypeAlias = NDArray[np.int64]
 Family: TypeAlias = Literal["small", "large"]
+# Largest vocabularies of a batch and how often each is taken.
+_VOCABULARIES: dict[Family, tuple[tuple[int, ...], tuple[float, ...]]] = {
+    "small": (
+        (1, 2, 3, 4, 5, 6, 8, 12, 16, 32),
+        (0.02, 0.05, 0.1, 0.15, 0.15, 0.15, 0.13, 0.1, 0.1, 0.05),
+    ),
+    "large": ((64, 512), (0.5, 0.5)),
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,13 +89,8 @@ def make_batch(seed: int, family: Family, number: int) -> Batch:
       ROWS_PER_BATCH rows.
     """
     rng = np.random.default_rng([seed, ("small", "large").index(family), number])
-    sizes = [1, 2, 3, 4, 5, 6, 8, 12, 16, 32] if family == "small" else [64, 512]
-    weights = (
-        [0.02, 0.05, 0.1, 0.15, 0.15, 0.15, 0.13, 0.1, 0.1, 0.05]
-        if family == "small"
-        else [0.5, 0.5]
-    )
-    largest = int(rng.choice(sizes, p=weights))
+    sizes, shares = _VOCABULARIES[family]
+    largest = int(rng.choice(sizes, p=shares))
     vocab = rng.integers(max(1, largest // 4), largest + 1, size=ROWS_PER_BATCH)
     config = _random_config(rng, largest, family)
     power = int(rng.choice([0, 1, 2, 3], p=[0.1, 0.3, 0.3, 0.3]))

@@ -10,7 +10,7 @@ from tests.defects.torch_faults import FAULTS, Plant
 @pytest.mark.parametrize("plant", FAULTS, ids=lambda plant: plant.__name__)
 def test_each_planted_fault_is_lossy(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    result = differential_stage(rounds=1000, seed=7, large_rounds=0)
+    result = differential_stage(rounds=640, seed=7, large_rounds=0)
     assert result.verdict is Verdict.LOSSY
     assert result.statistic is not None and result.statistic >= 1
     assert result.details["counterexamples"]
@@ -18,6 +18,6 @@ def test_each_planted_fault_is_lossy(plant: Plant, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_unfaulted_path_is_never_lossy(seed: int) -> None:
-    result = differential_stage(rounds=256, seed=seed, large_rounds=4)
+    result = differential_stage(rounds=128, seed=seed, large_rounds=2)
     assert result.verdict is Verdict.NO_EVIDENCE
     assert result.statistic == 0

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rheocheck.config import SpeculationConfig
-from rheocheck.gpu import expansion, tree, verification
+from rheocheck.gpu import expansion, layers, tree, verification
 from rheocheck.gpu.expansion import Expansion, Logits, Role, expand
 from rheocheck.gpu.verification import NodeLaw, node_acceptance
 
@@ -46,7 +46,7 @@ def ties_by_token_id(patch: pytest.MonkeyPatch) -> None:
     """Equal scores ordered by token, by an offset of the score that other nodes cannot bridge."""
 
     def change(done: Expansion) -> Expansion:
-        offset = 2 * tree.SCORE_GRID * done.token
+        offset = 2 * layers.SCORE_GRID * done.token
         return replace(done, log_factor=done.log_factor - offset)
 
     _patch_expand(patch, change)
@@ -54,7 +54,7 @@ def ties_by_token_id(patch: pytest.MonkeyPatch) -> None:
 
 def unstable_topk(patch: pytest.MonkeyPatch) -> None:
     """The best nodes by `topk`, which orders equal scores as it likes."""
-    patch.setattr(tree, "best_first", lambda score: score.topk(score.shape[1], dim=1).indices)
+    patch.setattr(layers, "best_first", lambda score: score.topk(score.shape[1], dim=1).indices)
 
 
 def support_by_topk(patch: pytest.MonkeyPatch) -> None:
@@ -77,15 +77,14 @@ def temperature_ignored_in_ratio(patch: pytest.MonkeyPatch) -> None:
 
 def untruncated_ratio(patch: pytest.MonkeyPatch) -> None:
     """The probe is drawn from the truncated law and verified with the untruncated one."""
-    original = tree.expand
 
     def faulty(
         logits: Logits, uniform: Tensor, config: Any, temperature: float, **more: Any
     ) -> Any:
-        done = original(logits, uniform, config, temperature, **more)
+        done = expand(logits, uniform, config, temperature, **more)
         vocab = (logits[0] if isinstance(logits, tuple) else logits).shape[-1]
         whole = config.model_copy(update={"support_size": vocab})
-        law = original(logits, uniform, whole, temperature, **more).probe_law
+        law = expand(logits, uniform, whole, temperature, **more).probe_law
         return replace(done, probe_law=law[..., : done.probe_law.shape[-1]])
 
     patch.setattr(tree, "expand", faulty)
@@ -103,12 +102,11 @@ def draft_law_for_probe_law(patch: pytest.MonkeyPatch) -> None:
 
 def probe_scored_by_itself(patch: pytest.MonkeyPatch) -> None:
     """The probe's score factor is its own ranking probability instead of the proxy."""
-    original = tree.expand
 
     def faulty(
         logits: Logits, uniform: Tensor, config: Any, temperature: float, **more: Any
     ) -> Any:
-        done = original(logits, uniform, config, temperature, **more)
+        done = expand(logits, uniform, config, temperature, **more)
         ranking = logits[0] if isinstance(logits, tuple) else logits
         log_law = expansion.log_normalise(expansion.rank_support(ranking, config.support_size)[1])
         own = log_law.gather(-1, done.probe_rank.clamp_min(0).unsqueeze(-1))
@@ -168,18 +166,16 @@ FAULTS: tuple[Plant, ...] = (
 
 def _patch_expand(patch: pytest.MonkeyPatch, change: Callable[[Expansion], Expansion]) -> None:
     """Change what every expansion of a tree returns."""
-    original = tree.expand
-    patch.setattr(tree, "expand", lambda *args, **more: change(original(*args, **more)))
+    patch.setattr(tree, "expand", lambda *args, **more: change(expand(*args, **more)))
 
 
 def _patch_probe_law(patch: pytest.MonkeyPatch, other: Callable[..., Expansion]) -> None:
     """Draw as before, but hand the probe law of another expansion to verification."""
-    original = tree.expand
 
     def faulty(
         logits: Logits, uniform: Tensor, config: Any, temperature: float, **more: Any
     ) -> Any:
-        done = original(logits, uniform, config, temperature, **more)
+        done = expand(logits, uniform, config, temperature, **more)
         return replace(done, probe_law=other(logits, uniform, config).probe_law)
 
     patch.setattr(tree, "expand", faulty)
