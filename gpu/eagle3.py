@@ -186,7 +186,9 @@ class DraftLayer(nn.Module):
             for projection in (self.self_attn.q_proj, self.self_attn.k_proj, self.self_attn.v_proj)
         )
         # Not a buffer: a cast of the module to half precision would round the frequencies with it.
-        angle = position[:, None, :, None] * rope_frequencies(self.config).to(position.device)
+        dtype = torch.promote_types(feature.dtype, torch.float32)
+        frequency = rope_frequencies(self.config, dtype).to(position.device)
+        angle = position[:, None, :, None] * frequency
         return residual, rotate(query, angle), rotate(key, angle), value
 
     def finish(self, residual: Tensor, attended: Tensor) -> Tensor:
@@ -303,9 +305,9 @@ def spread_heads(per_kv_head: Tensor, config: HeadConfig) -> Tensor:
     return per_kv_head.repeat_interleave(config.num_heads // config.num_kv_heads, dim=1)
 
 
-def rope_frequencies(config: HeadConfig) -> Tensor:
-    """[head_dim / 2] float32 angles per position, after scaling."""
-    exponent = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
+def rope_frequencies(config: HeadConfig, dtype: torch.dtype = torch.float32) -> Tensor:
+    """[head_dim / 2] radians a position, after scaling."""
+    exponent = torch.arange(0, config.head_dim, 2, dtype=dtype) / config.head_dim
     frequency = config.rope_theta**-exponent
     scaling = config.rope_scaling
     if scaling.kind == "linear":

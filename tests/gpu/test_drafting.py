@@ -13,8 +13,9 @@ from rheocheck.gpu.drafting import EagleDrafter
 from rheocheck.gpu.eagle3 import Eagle3Head
 from tests.gpu.random_heads import TARGET_HIDDEN, VOCAB, head_config, path_logits, random_head
 
-# float64 with rotations in float32, see test_eagle3.
-TOLERANCE = 4e-5
+# float64 throughout; the random weights make attention sharp, which stretches 1e-16 by some
+# thousands.
+TOLERANCE = 1e-9
 
 
 class Round(NamedTuple):
@@ -166,7 +167,7 @@ def test_faults_of_mask_parent_and_store_are_seen(
     monkeypatch: pytest.MonkeyPatch, name: str, fault: Callable[..., Tensor]
 ) -> None:
     monkeypatch.setattr(drafting, name, fault)
-    assert worst_gap(random_head(), ROUNDS) > 1000 * TOLERANCE
+    assert worst_gap(random_head(), ROUNDS) > 1e-2
 
 
 def test_tree_positions_one_too_high_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +178,7 @@ def test_tree_positions_one_too_high_are_seen(monkeypatch: pytest.MonkeyPatch) -
         return drafting.DraftedTree(tree.key_values, tree.sees, tree.hidden, tree.level + 1)
 
     monkeypatch.setattr(EagleDrafter, "_bare_root", shifted)
-    assert worst_gap(random_head(), ROUNDS) > 1000 * TOLERANCE
+    assert worst_gap(random_head(), ROUNDS) > 1e-2
 
 
 def test_a_tree_that_outlives_its_round_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +194,7 @@ def test_a_tree_that_outlives_its_round_is_seen(monkeypatch: pytest.MonkeyPatch)
         return logits
 
     monkeypatch.setattr(EagleDrafter, "extend", leaking)
-    assert worst_gap(random_head(), ROUNDS) > 1000 * TOLERANCE
+    assert worst_gap(random_head(), ROUNDS) > 1e-2
 
 
 def test_rows_do_not_depend_on_their_neighbours() -> None:
@@ -245,6 +246,33 @@ def test_a_round_can_be_drafted_again() -> None:
     drafter.state = saved
     assert torch.equal(drafter.root(), first[0])
     assert torch.equal(drafter.extend(*level), first[1])
+
+
+def test_kept_rows_go_on_as_if_alone() -> None:
+    head = random_head()
+    features = torch.randn(3, 6, 3 * TARGET_HIDDEN, dtype=torch.float64)
+    token, counts = torch.randint(VOCAB, (3, 6)), torch.tensor([2, 6, 3])
+    drafter, alone = EagleDrafter(head, 3), EagleDrafter(head, 2)
+    drafter.advance(features, token, counts)
+    kept = torch.tensor([2, 0])
+    drafter.keep_rows(kept)
+    assert drafter.state.key_values.keys.shape[2] == 3
+    alone.advance(features[kept], token[kept], counts[kept])
+    for each in (drafter, alone):
+        each.advance(features[:2, :2], token[:2, :2], torch.tensor([2, 1]))
+    torch.testing.assert_close(drafter.root(), alone.root())
+    torch.testing.assert_close(drafter.state.key_values.keys, alone.state.key_values.keys)
+
+
+def test_no_new_pairs_leave_every_row_as_it_is() -> None:
+    drafter = EagleDrafter(random_head(), 2)
+    before = drafter.state
+    drafter.advance(
+        torch.zeros(2, 0, 3 * TARGET_HIDDEN),
+        torch.zeros(2, 0, dtype=torch.int64),
+        torch.zeros(2, dtype=torch.int64),
+    )
+    assert drafter.state is before
 
 
 def test_a_row_without_pairs_drafts_a_defined_law() -> None:
