@@ -1,1 +1,58 @@
-"""Command line: one file a command."""
+"""Command line: one file a command.
+
+Nothing here imports torch, scipy or matplotlib: a command does when it runs.
+"""
+
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from rheocheck.certificate import INPUT_ERROR_EXIT_CODE
+from rheocheck.cli.audit import audit
+from rheocheck.cli.certify import certify
+from rheocheck.errors import RheocheckError
+
+app = typer.Typer(
+    name="rheocheck",
+    help="Proves that a speculative-decoding sampler is lossless, or shows where it is not.",
+    epilog="Exit codes: 0 certified or no evidence, 1 lossy, 2 usage or input error, 3 suspect or "
+    "inconclusive.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command(name="certify")(certify)
+app.command(name="audit")(audit)
+
+
+@app.callback()
+def options(
+    version: bool = typer.Option(False, "--version", help="Print the version and exit."),
+) -> None:
+    """Proves that a speculative-decoding sampler is lossless, or shows where it is not."""
+    if version:
+        from rheocheck import __version__
+
+        typer.echo(f"rheocheck {__version__}")
+        raise typer.Exit
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with the code that the verdict stands for.
+
+    Args:
+      arguments: Words after the program's name; None takes them from the process.
+
+    Raises:
+      SystemExit: Always. 0, 1 and 3 are verdicts, 2 is a usage or input error; a RheocheckError is
+        one paragraph on standard error, without a traceback.
+    """
+    from rheocheck.cli.console import print_error
+
+    try:
+        app(args=None if arguments is None else list(arguments))
+    except RheocheckError as error:
+        print_error(str(error))
+        sys.exit(INPUT_ERROR_EXIT_CODE)

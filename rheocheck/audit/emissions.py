@@ -1,0 +1,243 @@
+"""What real decoding emitted, beside the target's law by plain passes over the finished text."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rheocheck.audit.choices import Choice, choice_uniforms
+from rheocheck.audit.laws import draft_law, softmax, total_variation
+from rheocheck.audit.recording import RecordingDrafter
+from rheocheck.config import SpeculationConfig
+from rheocheck.gpu.decoding import RoundTrace
+from rheocheck.stats.pit import draft_target_order, randomised_pit
+from rheocheck.stats.scores import ScoreSums, draft_score, off_support, score_sums, surprisal
+
+# Up to this vocabulary every token is a cell of its own; beyond it cells are ranks under the
+# target.
+LARGEST_TOKEN_CELLS = 1024
+RANK_EDGES = (1, 2, 3, 6, 21, 101)
+
+PlainLogits = Callable[[Sequence[Sequence[int]], Sequence[int]], Sequence[Tensor]]
+"""Plain causal passes: sequences and first positions wanted -> [positions, vocab] logits each."""
+
+
+@dataclass(slots=True)
+class Emitted:
+    """Uncut rounds of one prompt, one entry for each emitted token.
+
+    Attributes:
+      start: Tokens of the prompt.
+      text: Prompt and all emitted tokens, the last round uncut.
+      verified: [emitted] arrays [vocab], the law that the verifier used.
+      draft: [emitted] arrays [vocab], the draft's law there; zeros where nothing was drafted.
+      uniform: [emitted] uniforms for the PIT.
+      place: [emitted] (round, position within the round's emission).
+    """
+
+    start: int
+    text: list[int]
+    verified: list[NDArray[np.float64]] = field(default_factory=list)
+    draft: list[NDArray[np.float64]] = field(default_factory=list)
+    uniform: list[float] = field(default_factory=list)
+    place: list[tuple[int, int]] = field(default_factory=list)
+
+
+class EmissionRecorder:
+    """Records every emitted token with the laws at its node.
+
+    By the chain rule each emitted token, given all before it and given that its position is
+    reached, follows the target's law; so every token of every uncut round counts, whether it was
+    accepted or is the final one. What must not be conditioned on is which of the two it was.
+    """
+
+    def __init__(self, seed: int, config: SpeculationConfig, temperature: float) -> None:
+        """`seed` keys the PIT's uniforms; scheme and temperature give the draft's law."""
+        self._seed = seed
+        self._config = config
+        self._temperature = temperature
+        self._rows: dict[int, Emitted] = {}
+
+    def observe(self, trace: RoundTrace) -> None:
+        """Take in one round of a batch."""
+        nodes = trace.emission_nodes().cpu().numpy()
+        tokens = trace.verification.emitted.cpu().numpy()
+        uniform = choice_uniforms(
+            self._seed, trace.request, trace.round_index, Choice.TOKEN_PIT, nodes.shape[1]
+        )
+        for row, request in enumerate(trace.request.tolist()):
+            text = trace.text[row]
+            emitted = self._rows.setdefault(request, Emitted(len(text), list(text)))
+            for step, node in enumerate(nodes[row]):
+                if node < 0:
+                    break
+                emitted.text.append(int(tokens[row, step]))
+                emitted.verified.append(trace.target_laws[row, node].cpu().numpy())
+                emitted.draft.append(self._draft_law(trace, row, int(node)))
+                emitted.uniform.append(float(uniform[row, step]))
+                emitted.place.append((int(trace.round_index[row]), step))
+
+    def rows(self) -> dict[int, Emitted]:
+        """By prompt, in the order of the prompts."""
+        return {request: self._rows[request] for request in sorted(self._rows)}
+
+    def _draft_law(self, trace: RoundTrace, row: int, node: int) -> NDArray[np.float64]:
+        drafter = trace.drafter
+        assert isinstance(drafter, RecordingDrafter)
+        vocab = trace.target_laws.shape[-1]
+        logits = drafter.node_logits(trace.tree, row, node)
+        if logits is None:
+            return np.zeros(vocab)
+        ids = drafter.token_ids
+        return draft_law(
+            logits.float().cpu().numpy(),
+            self._config.support_size,
+            self._temperature,
+            None if ids is None else ids.cpu().numpy(),
+            vocab,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EmissionFindings:
+    """Emitted tokens of some prompts against plain decoding; parts of a run are concatenated.
+
+    Attributes:
+      surprisal: Sums of -ln of the target law.
+      draft: Sums of the clipped log ratio draft/target.
+      pit: [emitted] PIT values, tokens ordered by draft/target.
+      cell: [emitted] cell of each token: the token, or its rank bucket in a large vocabulary.
+      cell_law: [emitted, cells] law of the cell in that context.
+      numerics: [emitted] distance between the verifier's law and the plain one.
+      worst: Where that distance is largest: prompt, round, position, token and both probabilities.
+      off_support: Emitted tokens of probability 0, as (prompt, round, position, token).
+    """
+
+    surprisal: ScoreSums
+    draft: ScoreSums
+    pit: NDArray[np.float64]
+    cell: NDArray[np.int64]
+    cell_law: NDArray[np.float64]
+    numerics: NDArray[np.float64]
+    worst: dict[str, float | int] | None
+    off_support: list[tuple[int, int, int, int]]
+
+
+def join(parts: Sequence[EmissionFindings]) -> EmissionFindings:
+    """The findings of several sets of prompts, at least one, as one."""
+    first, *others = parts
+    surprisals, drafts = first.surprisal, first.draft
+    for part in others:
+        surprisals, drafts = surprisals + part.surprisal, drafts + part.draft
+    worst = max(
+        (part.worst for part in parts if part.worst is not None),
+        key=lambda item: item["total_variation"],
+        default=None,
+    )
+    return EmissionFindings(
+        surprisal=surprisals,
+        draft=drafts,
+        pit=np.concatenate([part.pit for part in parts]),
+        cell=np.concatenate([part.cell for part in parts]),
+        cell_law=np.concatenate([part.cell_law for part in parts]),
+        numerics=np.concatenate([part.numerics for part in parts]),
+        worst=worst,
+        off_support=[place for part in parts for place in part.off_support],
+    )
+
+
+def compare(
+    rows: dict[int, Emitted], plain_logits: PlainLogits, temperature: float
+) -> EmissionFindings:
+    """Compare emitted tokens, and the verifier's laws, with plain passes over the finished text.
+
+    Args:
+      rows: By prompt.
+      plain_logits: The target's plain passes; no tree, mask, cache or position of ours in them.
+      temperature: Of the requests.
+
+    Returns:
+      The findings over all prompts.
+    """
+    emitted = list(rows.values())
+    logits = plain_logits([row.text for row in emitted], [row.start - 1 for row in emitted])
+    # The last position's logits say what would come next; nothing was emitted after it.
+    plain = np.concatenate(
+        [
+            softmax(part.float().cpu().numpy()[: len(row.verified)], temperature)
+            for part, row in zip(logits, emitted, strict=True)
+        ]
+    )
+    verified = np.concatenate([np.stack(row.verified) for row in emitted])
+    draft = np.concatenate([np.stack(row.draft) for row in emitted])
+    token = np.array([token for row in emitted for token in row.text[row.start :]], dtype=np.int64)
+    uniform = np.array([value for row in emitted for value in row.uniform])
+    place = [
+        (request, round_index, step)
+        for request, row in rows.items()
+        for round_index, step in row.place
+    ]
+    distance = total_variation(verified, plain)
+    # A verifier's law that is not a number is as far away as can be.
+    distance = np.where(np.isfinite(distance), distance, 1.0)
+    cell, cell_law = cells(plain, token)
+    return EmissionFindings(
+        surprisal=score_sums(plain, surprisal(plain), token),
+        draft=score_sums(plain, draft_score(plain, draft), token),
+        pit=randomised_pit(plain, token, uniform, draft_target_order(plain, draft)),
+        cell=cell,
+        cell_law=cell_law,
+        numerics=distance,
+        worst=_worst_row(place, token, verified, plain, distance),
+        off_support=[(*place[index], int(token[index])) for index in off_support(plain, token)],
+    )
+
+
+def cells(
+    law: NDArray[np.float64], token: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Cells of a chi-square test, fixed before any token is looked at.
+
+    Args:
+      law: [emitted, vocab] laws.
+      token: [emitted] tokens.
+
+    Returns:
+      [emitted] cell of each token, and [emitted, cells] the cells' law in each context: the tokens
+      themselves, or ranks 1, 2, 3-5, 6-20, 21-100 and the rest under the context's law.
+    """
+    if law.shape[1] <= LARGEST_TOKEN_CELLS:
+        return token, law
+    order = np.argsort(-law, axis=1, kind="stable")
+    rank = np.argmax(order == token[:, None], axis=1) + 1
+    ranked = np.take_along_axis(law, order, axis=1)
+    starts = np.array(RANK_EDGES) - 1
+    buckets = np.add.reduceat(ranked, starts, axis=1)
+    return np.searchsorted(np.array(RANK_EDGES), rank, side="right") - 1, buckets
+
+
+def _worst_row(
+    place: list[tuple[int, int, int]],
+    token: NDArray[np.int64],
+    verified: NDArray[np.float64],
+    plain: NDArray[np.float64],
+    distance: NDArray[np.float64],
+) -> dict[str, float | int] | None:
+    if not len(distance):
+        return None
+    row = int(distance.argmax())
+    gap = np.nan_to_num(np.abs(verified[row] - plain[row]), nan=2.0)
+    worst_token = int(gap.argmax())
+    request, round_index, step = place[row]
+    return {
+        "prompt": request,
+        "round": round_index,
+        "position": step,
+        "emitted_token": int(token[row]),
+        "total_variation": float(distance[row]),
+        "token": worst_token,
+        "verifier": float(np.nan_to_num(verified[row, worst_token])),
+        "plain": float(plain[row, worst_token]),
+    }

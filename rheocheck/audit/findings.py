@@ -1,0 +1,107 @@
+"""From what stages found to verdicts: p-values of the whole run are corrected together."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from rheocheck.certificate import StageResult, Verdict, overall_verdict
+from rheocheck.stats.multiplicity import holm
+
+# Chance that a run without fault is called LOSSY, and SUSPECT, by its p-values together.
+LOSSY_LEVEL = 1e-6
+SUSPECT_LEVEL = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class StageFindings:
+    """A stage's result before the run's correction.
+
+    Attributes:
+      result: With the verdict that the stage's exact evidence alone gives.
+      p_values: By test, unadjusted; names are unique within the stage.
+    """
+
+    result: StageResult
+    p_values: dict[str, float] = field(default_factory=dict)
+
+
+def settle(findings: Sequence[StageFindings]) -> list[StageResult]:
+    """Apply Holm's correction over all p-values of a run and set the stages' verdicts.
+
+    Args:
+      findings: One entry a stage; stage names are unique.
+
+    Returns:
+      The results in the same order. A stage that is LOSSY by a counterexample stays so; an adjusted
+      p <= 1e-6 makes it LOSSY; one in (1e-6, 1e-3] makes any other verdict SUSPECT. `p_value` is
+      the stage's smallest unadjusted one, `details.p_values` has all, with their adjusted values.
+    """
+    adjusted = holm(
+        {
+            f"{finding.result.name}/{test}": value
+            for finding in findings
+            for test, value in finding.p_values.items()
+        }
+    )
+    settled = []
+    for finding in findings:
+        result = finding.result
+        if finding.p_values:
+            shown = {
+                test: {"p": value, "adjusted": adjusted[f"{result.name}/{test}"]}
+                for test, value in finding.p_values.items()
+            }
+            smallest = min(item["adjusted"] for item in shown.values())
+            result = result.model_copy(
+                update={
+                    "p_value": min(finding.p_values.values()),
+                    "verdict": _with_p_value(result.verdict, smallest),
+                    "details": {**result.details, "p_values": shown},
+                }
+            )
+        settled.append(result)
+    return settled
+
+
+def worst_verdict(verdicts: Iterable[Verdict]) -> Verdict:
+    """The verdict of a stage from those of its parts: the first of the list that occurs."""
+    order = (
+        Verdict.LOSSY,
+        Verdict.INCONCLUSIVE,
+        Verdict.SUSPECT,
+        Verdict.NO_EVIDENCE,
+        Verdict.CERTIFIED,
+    )
+    found = set(verdicts)
+    return next((verdict for verdict in order if verdict in found), Verdict.INCONCLUSIVE)
+
+
+def _with_p_value(verdict: Verdict, adjusted: float) -> Verdict:
+    if verdict is Verdict.LOSSY or adjusted <= LOSSY_LEVEL:
+        return Verdict.LOSSY
+    if adjusted <= SUSPECT_LEVEL:
+        return Verdict.SUSPECT
+    return verdict
+
+
+# Each of these certifies a part of losslessness; together they certify the run.
+CERTIFYING_STAGES = ("exact", "whitebox", "probe")
+# Samples, so it certifies nothing, but without it nothing says that the torch code is the scheme.
+NEEDED_STAGES = ("differential",)
+
+
+def run_verdict(stages: Sequence[StageResult]) -> Verdict:
+    """Verdict of an audit.
+
+    Args:
+      stages: Settled results.
+
+    Returns:
+      LOSSY if any stage is; else INCONCLUSIVE if a certifying or needed stage is, or did not run;
+      else SUSPECT if any is; else CERTIFIED if every certifying stage is; else NO_EVIDENCE.
+    """
+    verdict = overall_verdict(stages, CERTIFYING_STAGES)
+    by_name = {stage.name: stage.verdict for stage in stages}
+    needed = [by_name.get(name, Verdict.INCONCLUSIVE) for name in NEEDED_STAGES]
+    if verdict is not Verdict.LOSSY and Verdict.INCONCLUSIVE in needed:
+        return Verdict.INCONCLUSIVE
+    return verdict

@@ -1,0 +1,320 @@
+"""The exact law of the token after a node of real decoding, against the target's.
+
+The tree around the node is as it was decoded; its probe is not: every token that the draft could
+have drawn there is put in its place, the children are made and verified by the code under test, and
+the outcomes are added up with the probabilities of the draws. Nothing is sampled except which node.
+
+What it cannot see: survival is taken as given. A tree whose pruning looks at the probe's identity
+passes here; the probe stage is there for that.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rheocheck.audit.choices import Choice, choice_uniforms
+from rheocheck.audit.laws import rank_order, softmax, total_variation
+from rheocheck.audit.recording import RecordingDrafter
+from rheocheck.config import SpeculationConfig
+from rheocheck.gpu import expansion, verification
+from rheocheck.gpu import tree as trees
+from rheocheck.gpu.decoding import RoundTrace
+from rheocheck.gpu.protocols import ForcedProbe
+from rheocheck.gpu.randomness import RoundUniforms
+
+# The law of a node is a few hundred float64 operations away from its logits.
+TOLERANCE = 1e-6
+# A draw is asked for at both ends of its interval of the inverse CDF, this far inside. 128
+# intervals off by that much, and the outcomes left out, change the law by less than 2e-7.
+_EDGE = 1e-10
+_SMALLEST_CHECKED = 1e-9
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReachedNode:
+    """A node of a real round, with all that its verification read.
+
+    Attributes:
+      request: Prompt that it belongs to.
+      round_index: Round of that prompt.
+      node: Node of the round's tree; 0 is the root.
+      draft_logits: [draft vocab] raw, or None where the node was not expanded.
+      target_law: [vocab] law that the verifier used.
+      child_token: [top_k] surviving child in each slot; -1 where none.
+      support: [n] draft support as recorded in the tree.
+      probe_law: [n] law of the probe as recorded in the tree.
+      probe_survived: The node's probe is among the surviving children.
+    """
+
+    request: int
+    round_index: int
+    node: int
+    draft_logits: Tensor | None
+    target_law: Tensor
+    child_token: Tensor
+    support: Tensor
+    probe_law: Tensor
+    probe_survived: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFinding:
+    """Exact law of one node against its target.
+
+    Attributes:
+      request: Prompt.
+      round_index: Round.
+      node: Node.
+      num_outcomes: Probe outcomes enumerated; 1 where no probe survived.
+      total_variation: Distance over the whole vocabulary.
+      token: Token with the largest deviation.
+      got: Its probability in the node's law.
+      wanted: Its target probability.
+      misdrawn: First (uniform, token wanted, token drawn) where the draw is not by the probe's law,
+        or None.
+    """
+
+    request: int
+    round_index: int
+    node: int
+    num_outcomes: int
+    total_variation: float
+    token: int
+    got: float
+    wanted: float
+    misdrawn: tuple[float, int, int] | None
+
+    @property
+    def is_violation(self) -> bool:
+        """The node's law is not the target's, or its probe is not drawn by its law."""
+        # A law with NaN in it compares as a violation too.
+        return not self.total_variation <= TOLERANCE or self.misdrawn is not None
+
+
+class NodeChooser:
+    """Chooses one reached node of each prompt, uniformly over all of them and all rounds.
+
+    Reached means: verification stood there, at the root or at an accepted node. Nodes with
+    surviving children go first, because elsewhere the emitted token is simply a sample of the
+    target's law; a prompt that never reaches one contributes a node without children. Of the k-th
+    candidate seen, the choice moves to it with probability 1/k, so every node has the same chance
+    whatever their number.
+    """
+
+    def __init__(self, seed: int) -> None:
+        """`seed` keys the choices."""
+        self._seed = seed
+        self._seen: dict[int, int] = {}
+        self._chosen: dict[int, ReachedNode] = {}
+        self._fallback: dict[int, ReachedNode] = {}
+
+    def observe(self, trace: RoundTrace) -> None:
+        """Take in one round of a batch."""
+        path = trace.emission_nodes().cpu().numpy()
+        has_child = (trace.tree.child > 0).any(-1).cpu().numpy()
+        uniform = choice_uniforms(
+            self._seed, trace.request, trace.round_index, Choice.NODE, path.shape[1]
+        )
+        for row, request in enumerate(trace.request.tolist()):
+            for step, node in enumerate(path[row]):
+                if node < 0:
+                    break
+                if has_child[row, node]:
+                    seen = self._seen[request] = self._seen.get(request, 0) + 1
+                    if uniform[row, step] * seen < 1.0:
+                        self._chosen[request] = _take(trace, row, int(node))
+                elif request not in self._fallback:
+                    self._fallback[request] = _take(trace, row, int(node))
+
+    def nodes(self) -> list[ReachedNode]:
+        """One node a prompt, in the order of the prompts."""
+        chosen = {**self._fallback, **self._chosen}
+        return [chosen[request] for request in sorted(chosen)]
+
+
+def check_nodes(
+    nodes: Sequence[ReachedNode],
+    config: SpeculationConfig,
+    temperature: float,
+    token_ids: Tensor | None,
+) -> list[NodeFinding]:
+    """Exact law of each node, through the expansion and verification under test.
+
+    Args:
+      nodes: Chosen nodes.
+      config: Scheme.
+      temperature: Of the request.
+      token_ids: [draft vocab] target ids, or None.
+
+    Returns:
+      One finding a node.
+    """
+    return [check_node(node, config, temperature, token_ids) for node in nodes]
+
+
+def check_node(
+    node: ReachedNode, config: SpeculationConfig, temperature: float, token_ids: Tensor | None
+) -> NodeFinding:
+    """Exact law of one node; see `check_nodes`."""
+    if node.probe_survived and node.draft_logits is not None:
+        drafted = _Node(node.draft_logits, config, temperature, token_ids)
+        tokens, weights = _probe_outcomes(drafted)
+        children = _children(drafted, tokens, None)
+        child_token = torch.where(node.child_token >= 0, children, -1)
+        misdrawn = _check_draws(drafted, tokens, weights)
+    else:
+        child_token, weights, misdrawn = node.child_token[None], np.ones(1), None
+    outcomes = len(child_token)
+    law = verification.node_acceptance(
+        node.target_law.expand(outcomes, -1),
+        child_token,
+        expansion.slot_roles(config, child_token.device).expand(outcomes, -1),
+        child_token >= 0,
+        node.support.expand(outcomes, -1),
+        node.probe_law.expand(outcomes, -1),
+        config.rule,
+    )
+    emitted = weights @ emitted_laws(law, child_token)
+    wanted = node.target_law.cpu().numpy()
+    deviation = np.abs(emitted - wanted)
+    token = int(deviation.argmax())
+    return NodeFinding(
+        request=node.request,
+        round_index=node.round_index,
+        node=node.node,
+        num_outcomes=outcomes,
+        total_variation=float(total_variation(emitted, wanted)),
+        token=token,
+        got=float(emitted[token]),
+        wanted=float(wanted[token]),
+        misdrawn=misdrawn,
+    )
+
+
+def emitted_laws(law: verification.NodeLaw, child_token: Tensor) -> NDArray[np.float64]:
+    """Law of the emitted token of each outcome, from accept probabilities and residual.
+
+    Args:
+      law: Of the outcomes, as the code under test gives it.
+      child_token: [outcomes, top_k] tokens in slot order; -1 where there is no child.
+
+    Returns:
+      [outcomes, vocab]; a row sums to 1 up to rounding.
+    """
+    order = law.order.cpu().numpy()
+    acceptance = law.acceptance.cpu().numpy()
+    token = np.take_along_axis(child_token.cpu().numpy(), order, axis=1)
+    emitted = np.zeros(tuple(law.residual.shape))
+    reach = np.ones(len(emitted))
+    rows = np.arange(len(emitted))
+    for place in range(token.shape[1]):
+        present = token[:, place] >= 0
+        taken = np.where(present, reach * acceptance[:, place], 0.0)
+        np.add.at(emitted, (rows, np.where(present, token[:, place], 0)), taken)
+        reach = reach - taken
+    return np.asarray(emitted + reach[:, None] * law.residual.cpu().numpy(), dtype=np.float64)
+
+
+def _take(trace: RoundTrace, row: int, node: int) -> ReachedNode:
+    """Copy what the node's verification read; the round's tensors are gone afterwards."""
+    tree = trace.tree
+    survivor = tree.child[row, node] - 1
+    token = torch.nn.functional.pad(tree.token[row], (1, 0), value=-1)
+    drafter = trace.drafter
+    assert isinstance(drafter, RecordingDrafter)
+    logits = drafter.node_logits(tree, row, node)
+    roles = torch.nn.functional.pad(tree.role[row], (1, 0), value=-1)[survivor + 1]
+    return ReachedNode(
+        request=int(trace.request[row]),
+        round_index=int(trace.round_index[row]),
+        node=node,
+        draft_logits=None if logits is None else logits.clone(),
+        target_law=trace.target_laws[row, node].clone(),
+        child_token=token[survivor + 1],
+        support=tree.support[row, node].clone(),
+        probe_law=tree.probe_law[row, node].clone(),
+        probe_survived=bool((roles == expansion.Role.PROBE).any()),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Node:
+    """What an expansion of one node takes: raw logits, scheme, temperature, token ids."""
+
+    logits: Tensor
+    config: SpeculationConfig
+    temperature: float
+    token_ids: Tensor | None
+
+
+def _probe_outcomes(node: _Node) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Tokens that the probe can be, in rank order, and their probabilities, made here."""
+    raw = node.logits.double().cpu().numpy()
+    tail = rank_order(raw, node.config.support_size)[node.config.num_top :]
+    law = softmax(raw[tail], node.temperature)
+    target_ids = tail if node.token_ids is None else node.token_ids.cpu().numpy()[tail]
+    possible = law > 0
+    return target_ids[possible], law[possible]
+
+
+class _OneNode:
+    """A drafter that knows one node's logits and nothing below it; one row for each outcome."""
+
+    def __init__(self, logits: Tensor, rows: int, token_ids: Tensor | None) -> None:
+        self.token_ids = token_ids
+        self._logits = logits.expand(rows, -1)
+
+    def root(self) -> Tensor:
+        return self._logits
+
+    def extend(self, parent: Tensor, token: Tensor, valid: Tensor) -> Tensor:
+        raise AssertionError("a tree of depth 1 asks for the root only")
+
+
+def _children(
+    node: "_Node", forced: NDArray[np.int64] | None, uniform: NDArray[np.float64] | None
+) -> Tensor:
+    """[outcomes, top_k] children in slot order, for each forced probe or each uniform; -1 for none.
+
+    They come from a tree of depth 1 with room for all of them, so that the very code that made the
+    real tree draws, places and ranks them.
+    """
+    rows = len(forced) if forced is not None else len(uniform) if uniform is not None else 0
+    device, config = node.logits.device, node.config
+    alone = config.model_copy(update={"depth": 1, "budget": config.top_k})
+    draws = np.zeros(rows) if uniform is None else uniform
+    zeros = torch.zeros(rows, dtype=torch.float64, device=device)
+    uniforms = RoundUniforms(
+        probe=torch.as_tensor(draws, device=device)[:, None, None].expand(-1, 1, config.top_k),
+        accept=zeros[:, None, None, None].expand(-1, 1, config.top_k, config.top_k),
+        final=zeros,
+    )
+    probe = None
+    if forced is not None:
+        layer = torch.ones(rows, dtype=torch.int64, device=device)
+        probe = ForcedProbe(layer, layer - 1, torch.as_tensor(forced, device=device))
+    drafter = _OneNode(node.logits, rows, node.token_ids)
+    grown = trees.grow(drafter, uniforms, alone, node.temperature, forced=probe)
+    tokens = torch.nn.functional.pad(grown.token, (1, 0), value=-1)
+    return tokens.gather(1, grown.child[:, 0])
+
+
+def _check_draws(
+    node: "_Node", tokens: NDArray[np.int64], weights: NDArray[np.float64]
+) -> tuple[float, int, int] | None:
+    """Draw the probe at both ends of every outcome's interval; the first that goes elsewhere."""
+    above = np.cumsum(weights)
+    below = above - weights
+    wide = weights > _SMALLEST_CHECKED
+    points = np.concatenate([below[wide] + _EDGE, above[wide] - _EDGE]).clip(0.0, 1.0 - 2.0**-53)
+    wanted = np.concatenate([tokens[wide], tokens[wide]])
+    found = _children(node, None, points)[:, node.config.num_top].cpu().numpy()
+    wrong = np.flatnonzero(found != wanted)
+    if not wrong.size:
+        return None
+    first = int(wrong[0])
+    return float(points[first]), int(wanted[first]), int(found[first])

@@ -1,0 +1,50 @@
+"""The pair under audit, loaded once a process."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from rheocheck.audit.settings import AuditSettings
+from rheocheck.models import registry
+from rheocheck.models.registry import Pair
+
+
+@dataclass(frozen=True, slots=True)
+class PairSource:
+    """Where a pair comes from; hashable and small, so that it can be sent to a worker.
+
+    Attributes:
+      model: Name in the registry.
+      target: Folder of the target, or None for the registry's.
+      draft: Folder of the draft head, or None for the registry's.
+      device: Where it computes.
+    """
+
+    model: str
+    target: Path | None
+    draft: Path | None
+    device: str
+
+    @classmethod
+    def of(cls, settings: AuditSettings) -> "PairSource":
+        """The source that the settings name."""
+        return cls(settings.model, settings.target, settings.draft, settings.device)
+
+
+# One pair: an audit has no second, and two large ones may not fit.
+@lru_cache(maxsize=1)
+def load_pair(source: PairSource) -> Pair:
+    """Load a pair, once a process.
+
+    Args:
+      source: What to load.
+
+    Returns:
+      The pair; its target has passed the start-up check.
+
+    Raises:
+      RheocheckError: Unknown name, missing or damaged weights, a target that runs trees wrongly.
+    """
+    return registry.load_pair(
+        source.model, target=source.target, draft=source.draft, device=source.device
+    )

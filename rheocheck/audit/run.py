@@ -1,0 +1,249 @@
+"""The audit of a pair: its stages, their order, and the verdict on the whole."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from rheocheck.audit import differential, exact
+from rheocheck.audit.acceptance import TITLE, acceptance_row, compared_schemes
+from rheocheck.audit.choices import run_seed
+from rheocheck.audit.emissions import join
+from rheocheck.audit.findings import StageFindings, run_verdict, settle
+from rheocheck.audit.pair import PairSource, load_pair
+from rheocheck.audit.probe import ProbeRun, probe_stage
+from rheocheck.audit.prompts import read_prompts
+from rheocheck.audit.sampled import SampledRun, sampled_stage
+from rheocheck.audit.settings import AuditSettings
+from rheocheck.audit.tasks import PROMPTS_PER_TASK, Task, TaskFindings, run_tasks
+from rheocheck.audit.whitebox import WhiteboxRun, whitebox_stage
+from rheocheck.certificate import Report, StageResult, Verdict, environment
+from rheocheck.config import SpeculationConfig
+from rheocheck.errors import InputError
+from rheocheck.models.registry import Pair
+
+ProgressCallback: TypeAlias = Callable[[str, int, int], None]
+# p-values of the run: one a temperature from the probe stage and four from the sampled one.
+TESTS_A_TEMPERATURE = 5
+
+
+@dataclass(frozen=True, slots=True)
+class DecodingRun:
+    """All prompts under one scheme at one temperature.
+
+    Attributes:
+      name: Unique within the audit.
+      scheme: Name of the scheme.
+      config: The scheme.
+      temperature: Of the requests.
+      watch: Its rounds feed the stages.
+      parts: Findings of its tasks, in order.
+    """
+
+    name: str
+    scheme: str
+    config: SpeculationConfig
+    temperature: float
+    watch: bool
+    parts: list[TaskFindings] = field(default_factory=list)
+
+
+def run_audit(settings: AuditSettings, progress: ProgressCallback | None = None) -> Report:
+    """Audit a pair.
+
+    Args:
+      settings: What to examine.
+      progress: Called with (what, units done, units in all).
+
+    Returns:
+      The report. It does not depend on `settings.jobs`.
+
+    Raises:
+      RheocheckError: Missing or damaged weights, a target that fails its start-up check, bad
+        prompts.
+    """
+    started = time.perf_counter()
+    source = PairSource.of(settings)
+    pair = load_pair(source)
+    prompts = _encode(settings, pair)
+    jobs = settings.jobs if settings.device == "cpu" else 1
+    replay = settings.replay()
+
+    findings = [StageFindings(exact.exact_stage(True, settings.seed, jobs, progress))]
+    findings.append(StageFindings(_differential(settings, progress)))
+    runs = _decoding_runs(settings)
+    decoding_seconds = _decode(settings, source, prompts, runs, jobs, progress)
+    watched = [run for run in runs if run.watch]
+    findings += [
+        _whitebox(watched, replay),
+        _probe(watched, settings, replay),
+        _sampled(watched, pair, replay),
+    ]
+    stages = settle(findings)
+    verdict = run_verdict(stages)
+    return Report(
+        command="audit",
+        verdict=verdict,
+        claims=[stage.claim for stage in stages if stage.claim] if _passes(verdict) else [],
+        settings=settings.as_json(),
+        stages=stages,
+        facts={
+            "acceptance": [_acceptance(run) for run in runs],
+            "acceptance_title": TITLE,
+            "num_prompts": len(prompts),
+            "decoding_seconds": decoding_seconds,
+            "model": pair.paths.name,
+        },
+        environment=environment(),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _encode(settings: AuditSettings, pair: Pair) -> list[tuple[int, ...]]:
+    """Tokens of each prompt, checked against the target's limits.
+
+    Raises:
+      InputError: A prompt without tokens or too long for the target; its line is named.
+    """
+    encoded = []
+    room = settings.max_new_tokens + settings.config.depth
+    for prompt in read_prompts(settings.prompts, settings.num_prompts):
+        tokens = tuple(pair.tokenizer.encode(prompt.text))
+        try:
+            pair.target.check_prompts([tokens], room)
+        except InputError as error:
+            message = str(error).replace("prompt 0", "its prompt")
+            raise InputError(f"prompts, line {prompt.line}: {message}") from None
+        encoded.append(tokens)
+    return encoded
+
+
+def _decoding_runs(settings: AuditSettings) -> list[DecodingRun]:
+    """The audited scheme at every temperature, and the compared ones at the first."""
+    schemes = compared_schemes(settings.config)
+    names = {config: name for name, config in schemes.items()}
+    audited = names.get(settings.config, f"as audited ({settings.config.rule})")
+    runs = [
+        DecodingRun(f"audit T={value:g}", audited, settings.config, value, watch=True)
+        for value in settings.temperatures
+    ]
+    first = settings.temperatures[0]
+    runs += [
+        DecodingRun(f"{name} T={first:g}", name, config, first, watch=False)
+        for name, config in schemes.items()
+        if config != settings.config
+    ]
+    return runs
+
+
+def _decode(
+    settings: AuditSettings,
+    source: PairSource,
+    prompts: Sequence[tuple[int, ...]],
+    runs: Sequence[DecodingRun],
+    jobs: int,
+    progress: ProgressCallback | None,
+) -> float:
+    """Decode all runs, filling their parts; seconds taken."""
+    started = time.perf_counter()
+    chosen = np.random.default_rng(settings.seed).permutation(len(prompts))
+    regrown = {int(index) for index in chosen[: settings.regrow_prompts]}
+    tasks = [
+        Task(
+            pair=source,
+            run=run.name,
+            config=run.config,
+            temperature=run.temperature,
+            max_new_tokens=settings.max_new_tokens,
+            seed=run_seed(settings.seed, number),
+            requests=tuple(range(begin, min(begin + PROMPTS_PER_TASK, len(prompts)))),
+            prompts=tuple(prompts[begin : begin + PROMPTS_PER_TASK]),
+            regrow=frozenset(regrown.intersection(range(begin, begin + PROMPTS_PER_TASK))),
+            watch=run.watch,
+        )
+        for number, run in enumerate(runs)
+        for begin in range(0, len(prompts), PROMPTS_PER_TASK)
+    ]
+    by_name = {run.name: run for run in runs}
+    for done, found in enumerate(run_tasks(tasks, jobs), start=1):
+        by_name[found.run].parts.append(found)
+        if progress is not None:
+            progress("decoding", done, len(tasks))
+    return time.perf_counter() - started
+
+
+def _differential(settings: AuditSettings, progress: ProgressCallback | None) -> StageResult:
+    """The differential stage, with the sentence and the witness that every stage's table shows."""
+    total = settings.differential_rounds
+    done = 0
+
+    def advance(more: int) -> None:
+        nonlocal done
+        done = min(done + more, total)
+        if progress is not None:
+            progress("differential", done, total)
+
+    result = differential.differential_stage(total, settings.seed, progress=advance)
+    examples = result.details.get("counterexamples") or []
+    added: dict[str, Any] = {
+        "summary": (
+            f"{result.sample_size or 0:,} random rounds, torch against the exact reference draw for "
+            f"draw: {result.statistic or 0:.0f} unexplained differences, "
+            f"{result.details.get('explained_differences', 0)} within rounding"
+        ),
+        **({"witness": examples[0]} if examples else {}),
+    }
+    return result.model_copy(update={"details": {**added, **result.details}})
+
+
+def _whitebox(runs: Sequence[DecodingRun], replay: str) -> StageFindings:
+    return whitebox_stage(
+        [
+            WhiteboxRun(run.temperature, [node for part in run.parts for node in part.nodes])
+            for run in runs
+        ],
+        replay,
+    )
+
+
+def _probe(runs: Sequence[DecodingRun], settings: AuditSettings, replay: str) -> StageFindings:
+    config = settings.config
+    has_probes = config.num_top < config.top_k and config.budget > 0 and config.depth > 0
+    return probe_stage(
+        [
+            ProbeRun(
+                run.temperature,
+                np.concatenate([part.pits for part in run.parts]),
+                [finding for part in run.parts for finding in part.regrown],
+            )
+            for run in runs
+        ],
+        has_probes,
+        replay,
+    )
+
+
+def _sampled(runs: Sequence[DecodingRun], pair: Pair, replay: str) -> StageFindings:
+    return sampled_stage(
+        [
+            SampledRun(
+                run.temperature,
+                join([part.emissions for part in run.parts if part.emissions is not None]),
+            )
+            for run in runs
+        ],
+        str(pair.target.hf.dtype),
+        TESTS_A_TEMPERATURE * len(runs),
+        replay,
+    )
+
+
+def _acceptance(run: DecodingRun) -> dict[str, Any]:
+    rounds = [rounds for part in run.parts for rounds in part.rounds]
+    return acceptance_row(run.scheme, run.temperature, rounds)
+
+
+def _passes(verdict: Verdict) -> bool:
+    return verdict in (Verdict.CERTIFIED, Verdict.NO_EVIDENCE)

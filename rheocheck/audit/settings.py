@@ -1,0 +1,100 @@
+"""Settings of one audit, validated once."""
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from rheocheck.config import Rule, Settings, SpeculationConfig
+from rheocheck.errors import ConfigError
+
+DEFAULT_TEMPERATURES = (1.0, 0.7)
+DEFAULT_NUM_PROMPTS = 500
+DEFAULT_MAX_NEW_TOKENS = 16
+
+
+class AuditSettings(Settings):
+    """What `rheocheck audit` examines, and how much of it.
+
+    Attributes:
+      model: Name of a pair in the registry.
+      target: Folder of a target checkpoint, or None for the registry's.
+      draft: Folder of a draft head, or None for the registry's.
+      prompts: File of prompts, or None for the committed ones.
+      num_prompts: The first so many prompts are used.
+      temperatures: Each is audited by itself; at least one, all positive.
+      config: The scheme under audit.
+      max_new_tokens: Length of each decoded continuation.
+      seed: Key of all randomness.
+      jobs: Worker processes; 1 runs in this process. Results do not depend on it.
+      device: Where torch computes; anything but "cpu" runs in this process.
+      regrow_prompts: Prompts a temperature on which trees are regrown.
+      differential_rounds: Random rounds of the differential stage.
+    """
+
+    model: str = "tiny"
+    target: Path | None = None
+    draft: Path | None = None
+    prompts: Path | None = None
+    num_prompts: int = Field(default=DEFAULT_NUM_PROMPTS, ge=1)
+    temperatures: tuple[float, ...] = DEFAULT_TEMPERATURES
+    config: SpeculationConfig = Field(default_factory=SpeculationConfig)
+    max_new_tokens: int = Field(default=DEFAULT_MAX_NEW_TOKENS, ge=1)
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    jobs: int = Field(default=1, ge=1)
+    device: str = "cpu"
+    regrow_prompts: int = Field(default=60, ge=0)
+    differential_rounds: int = Field(default=2000, ge=1)
+
+    @field_validator("temperatures")
+    @classmethod
+    def _check_temperatures(cls, values: tuple[float, ...]) -> tuple[float, ...]:
+        if not values:
+            raise ValueError("at least one temperature is required")
+        for index, value in enumerate(values):
+            # At temperature 0 every law is a point mass: greedy identity, not losslessness, is at
+            # stake there, and each statistic below would be constant.
+            if not 0.0 < value < float("inf"):
+                raise ValueError(f"temperature {index} must be positive and finite")
+        if len(set(values)) != len(values):
+            raise ValueError("a temperature is given twice")
+        return values
+
+    def as_json(self) -> dict[str, Any]:
+        """The settings as JSON values, for the report."""
+        values: dict[str, Any] = self.model_dump(mode="json")
+        return values
+
+    def replay(self) -> str:
+        """One shell line that repeats the run; `jobs` is left out because results ignore it."""
+        words = ["rheocheck audit", f"--model {self.model}"]
+        for name in ("target", "draft", "prompts"):
+            if getattr(self, name) is not None:
+                words.append(f"--{name} {_quote(str(getattr(self, name)))}")
+        words.append(f"--num-prompts {self.num_prompts}")
+        words += [f"--temperature {value:g}" for value in self.temperatures]
+        words += [
+            f"--top-k {self.config.top_k} --num-top {self.config.num_top}",
+            f"--budget {self.config.budget} --depth {self.config.depth}",
+            f"--support-size {self.config.support_size} --rule {self.config.rule}",
+            f"--max-new-tokens {self.max_new_tokens} --seed {self.seed} --device {self.device}",
+        ]
+        return " ".join(words)
+
+
+def make_config(**values: Any) -> SpeculationConfig:
+    """A SpeculationConfig from command-line values.
+
+    Raises:
+      ConfigError: A value out of range, or a rule that does not exist.
+    """
+    rule: Rule = values["rule"]
+    if rule not in ("rheo", "rrsw", "onehot"):
+        raise ConfigError(f"rule = {rule!r}: must be one of rheo, rrsw, onehot")
+    return SpeculationConfig(**values)
+
+
+def _quote(text: str) -> str:
+    import shlex
+
+    return shlex.quote(text)

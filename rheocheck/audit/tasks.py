@@ -1,0 +1,167 @@
+"""Work units of an audit: decode some prompts, watch every round, keep what the stages need.
+
+A task holds a fixed run of prompts and is a pure function of its fields, so that it does not matter
+which process runs it, how many there are, or in which order they finish.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rheocheck.audit.acceptance import PromptRounds
+from rheocheck.audit.emissions import EmissionFindings, EmissionRecorder, compare
+from rheocheck.audit.node_law import NodeChooser, NodeFinding, check_nodes
+from rheocheck.audit.pair import PairSource, load_pair
+from rheocheck.audit.probe import ProbePits
+from rheocheck.audit.recording import RecordingDrafter
+from rheocheck.audit.regrow import ProbeChooser, RegrowFinding, regrow
+from rheocheck.config import SamplingConfig, SpeculationConfig
+from rheocheck.gpu import decoding
+from rheocheck.gpu.decoding import Observer, RoundTrace
+from rheocheck.gpu.generation import Generation
+from rheocheck.models.registry import Pair
+
+# Prompts of one task, which are one batch of the decoding loop. Fixed: the rounding of a forward
+# pass may follow the shape of its batch, and results must not depend on the number of workers.
+PROMPTS_PER_TASK = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Prompts to decode under one scheme at one temperature.
+
+    Attributes:
+      pair: Where the models come from.
+      run: Name of the run that the task is a part of.
+      config: Scheme.
+      temperature: Of the requests.
+      max_new_tokens: Length limit.
+      seed: Of the run; no other run of the audit has it.
+      requests: Numbers of the prompts.
+      prompts: Their tokens.
+      regrow: Those of `requests` on which a tree is regrown.
+      watch: Collect for the stages; False decodes only, for the acceptance.
+    """
+
+    pair: PairSource
+    run: str
+    config: SpeculationConfig
+    temperature: float
+    max_new_tokens: int
+    seed: int
+    requests: tuple[int, ...]
+    prompts: tuple[tuple[int, ...], ...]
+    regrow: frozenset[int]
+    watch: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TaskFindings:
+    """What one task found.
+
+    Attributes:
+      run: Name of the run.
+      rounds: One entry a prompt.
+      nodes: One finding a prompt; empty where the task does not watch.
+      pits: [probes] PIT values of the surviving probes.
+      regrown: One finding for each prompt of `regrow` that had a surviving probe.
+      emissions: Emitted tokens against plain decoding, or None where the task does not watch.
+    """
+
+    run: str
+    rounds: list[PromptRounds]
+    nodes: list[NodeFinding]
+    pits: NDArray[np.float64]
+    regrown: list[RegrowFinding]
+    emissions: EmissionFindings | None
+
+
+def run_task(task: Task) -> TaskFindings:
+    """Decode and watch.
+
+    Args:
+      task: The work.
+
+    Returns:
+      Its findings.
+    """
+    # More threads would split sums differently, and the processes share the cores already.
+    torch.set_num_threads(1)
+    pair = load_pair(task.pair)
+    if not task.watch:
+        rounds = _rounds(_decode(task, pair, None))
+        return TaskFindings(task.run, rounds, [], np.zeros(0), [], None)
+    nodes, pits = NodeChooser(task.seed), ProbePits(task.seed)
+    probes = ProbeChooser(task.seed, set(task.regrow))
+    emissions = EmissionRecorder(task.seed, task.config, task.temperature)
+
+    def observe(trace: RoundTrace) -> None:
+        for watcher in (nodes, pits, probes, emissions):
+            watcher.observe(trace)
+
+    generations = _decode(task, pair, observe)
+    token_ids = pair.new_drafter(1).token_ids
+    return TaskFindings(
+        run=task.run,
+        rounds=_rounds(generations),
+        nodes=check_nodes(nodes.nodes(), task.config, task.temperature, token_ids),
+        pits=pits.values(),
+        regrown=[regrow(probe, task.config, task.temperature) for probe in probes.probes()],
+        emissions=compare(emissions.rows(), pair.target.plain_logits, task.temperature),
+    )
+
+
+def run_tasks(
+    tasks: Sequence[Task], jobs: int, done: Callable[[Task], None] | None = None
+) -> Iterator[TaskFindings]:
+    """Run tasks, in this process or in several.
+
+    Args:
+      tasks: The work.
+      jobs: Processes; 1 runs here.
+      done: Called after each task, in order.
+
+    Yields:
+      Findings in the order of the tasks.
+    """
+    if jobs == 1 or len(tasks) < 2:
+        found: Iterator[TaskFindings] = map(run_task, tasks)
+    else:
+        from joblib import Parallel, delayed
+
+        found = Parallel(n_jobs=jobs, return_as="generator")(
+            delayed(run_task)(task) for task in tasks
+        )
+    for task, findings in zip(tasks, found, strict=True):
+        if done is not None:
+            done(task)
+        yield findings
+
+
+def _decode(task: Task, pair: Pair, observer: Observer | None) -> list[Generation]:
+    return decoding.generate(
+        pair.target,
+        lambda batch: RecordingDrafter(pair.new_drafter(batch)),
+        task.prompts,
+        task.config,
+        SamplingConfig(
+            temperature=task.temperature, max_new_tokens=task.max_new_tokens, seed=task.seed
+        ),
+        eos=pair.eos,
+        requests=task.requests,
+        batch_size=PROMPTS_PER_TASK,
+        observer=observer,
+    )
+
+
+def _rounds(generations: Sequence[Generation]) -> list[PromptRounds]:
+    return [
+        PromptRounds(
+            num_rounds=len(generation.rounds),
+            num_accepted=sum(facts.num_accepted for facts in generation.rounds),
+        )
+        for generation in generations
+    ]

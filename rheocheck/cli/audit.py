@@ -1,0 +1,92 @@
+"""`rheocheck audit`: is this speculative decoder lossless on real text?"""
+
+import importlib.util
+from pathlib import Path
+
+import typer
+
+from rheocheck.certificate import EXIT_CODES
+from rheocheck.errors import InputError
+
+
+def audit(
+    model: str = typer.Option("tiny", help="tiny | llama31 | vicuna13b | dsl8b | paths."),
+    target: Path | None = typer.Option(None, help="Folder of the target checkpoint."),
+    draft: Path | None = typer.Option(None, help="Folder of the EAGLE-3 head."),
+    prompts: Path | None = typer.Option(None, help=".jsonl, or text with one prompt a line."),
+    num_prompts: int = typer.Option(500, help="Prompts used; 459 are needed to certify 1 %."),
+    temperature: list[float] = typer.Option([1.0, 0.7], help="May be repeated."),
+    top_k: int = typer.Option(10, help="K: children of a node, width of the frontier."),
+    num_top: int = typer.Option(1, help="m: deterministic children of a node."),
+    budget: int = typer.Option(59, help="R: drafted nodes kept, root excluded."),
+    depth: int = typer.Option(8, help="D: drafted levels."),
+    support_size: int = typer.Option(128, help="N: draft tokens kept at a node."),
+    rule: str = typer.Option("rheo", help="rheo | rrsw | onehot."),
+    max_new_tokens: int = typer.Option(16, help="Tokens decoded for each prompt."),
+    seed: int = typer.Option(0, help="Key of all randomness."),
+    jobs: int = typer.Option(2, help="Worker processes; results do not depend on it."),
+    device: str = typer.Option("cpu", help="cpu, cuda, cuda:1, ..."),
+    json_file: Path | None = typer.Option(None, "--json", help="Write the report as JSON."),
+    html_file: Path | None = typer.Option(None, "--html", help="Write the report as one page."),
+) -> None:
+    """Audit a target and its EAGLE-3 head on real prompts.
+
+    Example: rheocheck audit --num-prompts 500 --json audit.json --html audit.html
+    """
+    for path in (json_file, html_file):
+        _check_writable(path)
+    if importlib.util.find_spec("torch") is None:
+        raise InputError(
+            "the audit runs models with torch, which is not installed; install it with "
+            "pip install 'rheocheck[torch]' (rheocheck certify needs no torch)"
+        )
+    from rich.console import Console
+
+    from rheocheck.audit.run import run_audit
+    from rheocheck.audit.settings import AuditSettings, make_config
+    from rheocheck.cli.console import print_report, progress_bars
+
+    settings = AuditSettings(
+        model=model,
+        target=target,
+        draft=draft,
+        prompts=prompts,
+        num_prompts=num_prompts,
+        temperatures=tuple(temperature),
+        config=make_config(
+            top_k=top_k,
+            num_top=num_top,
+            budget=budget,
+            depth=depth,
+            support_size=support_size,
+            rule=rule,
+        ),
+        max_new_tokens=max_new_tokens,
+        seed=seed,
+        jobs=jobs,
+        device=device,
+    )
+    with progress_bars(Console(stderr=True)) as progress:
+        report = run_audit(settings, progress)
+    print_report(report, Console())
+    if json_file is not None:
+        report.write_json(json_file)
+    if html_file is not None:
+        from rheocheck.reports import render_html
+
+        html_file.write_text(render_html(report), encoding="utf-8")
+    raise typer.Exit(EXIT_CODES[report.verdict])
+
+
+def _check_writable(path: Path | None) -> None:
+    """Refuse an output path before minutes of work, not after.
+
+    Raises:
+      InputError: The folder does not exist, or the path is a folder.
+    """
+    if path is None:
+        return
+    if not path.parent.is_dir():
+        raise InputError(f"cannot write {path}: the folder {path.parent} does not exist")
+    if path.is_dir():
+        raise InputError(f"cannot write {path}: it is a folder")

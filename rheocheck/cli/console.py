@@ -1,0 +1,188 @@
+"""What the commands share on a terminal: escaping, progress bars, the tables of a report."""
+
+import math
+import sys
+import time
+import unicodedata
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from rheocheck.certificate import Report, StageResult, Verdict
+
+ProgressCallback: TypeAlias = Callable[[str, int, int], None]
+"""Called with (what is being done, units done, units in all)."""
+
+_STYLES = {
+    Verdict.CERTIFIED: "bold green",
+    Verdict.NO_EVIDENCE: "green",
+    Verdict.SUSPECT: "bold yellow",
+    Verdict.INCONCLUSIVE: "yellow",
+    Verdict.LOSSY: "bold red",
+}
+_LONGEST_VALUE = 96
+
+
+def printable(text: str) -> str:
+    """`text` with every character that could act on a terminal written as an escape sequence.
+
+    Model output is arbitrary: control characters, bidirectional overrides and lone surrogates are
+    shown by their code, a backslash is doubled so that the result is unambiguous.
+    """
+    shown = []
+    for character in text:
+        if character == "\\":
+            shown.append("\\\\")
+        elif unicodedata.category(character)[0] in "CZ" and character != " ":
+            shown.append(character.encode("unicode_escape").decode("ascii"))
+        else:
+            shown.append(character)
+    return "".join(shown)
+
+
+def format_number(value: float | int | None) -> str:
+    """A number as a reader wants it: at most four digits, exponents where they are shorter."""
+    if value is None:
+        return "-"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if value == 0 or math.isinf(value) or math.isnan(value):
+        return f"{value:g}"
+    return f"{value:.4g}"
+
+
+def format_value(value: Any) -> str:
+    """Any JSON value on one line, shortened and safe to print."""
+    if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
+        return format_number(value)
+    text = printable(value if isinstance(value, str) else str(value))
+    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 3] + "..."
+
+
+@contextmanager
+def progress_bars(console: Console) -> Iterator[ProgressCallback | None]:
+    """Progress bars while the block runs, on a terminal only.
+
+    Yields:
+      A callback, or None where standard error is no terminal.
+    """
+    if not console.is_terminal:
+        yield None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total}"),
+    )
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def advance(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(escape(what), total=total)
+            bars.update(tasks[what], completed=done, total=total)
+
+        yield advance
+
+
+def print_report(report: Report, console: Console) -> None:
+    """Print a report: verdict, stages, what each says, claims, facts.
+
+    Args:
+      report: The finished run.
+      console: Where to print.
+    """
+    table = Table(title=None, header_style="bold")
+    for header in (
+        "stage",
+        "verdict",
+        "statistic",
+        "threshold",
+        "p-value",
+        "n",
+        "power",
+        "seconds",
+    ):
+        table.add_column(header, justify="left" if header in ("stage", "verdict") else "right")
+    for stage in report.stages:
+        table.add_row(
+            escape(stage.name),
+            f"[{_STYLES[stage.verdict]}]{stage.verdict.name}[/]",
+            *(
+                format_number(value)
+                for value in (
+                    stage.statistic,
+                    stage.threshold,
+                    stage.p_value,
+                    stage.sample_size,
+                    stage.power,
+                    stage.seconds,
+                )
+            ),
+        )
+    console.print(table)
+    for stage in report.stages:
+        _print_stage(stage, console)
+    _print_facts(report.facts, console)
+    for claim in report.claims:
+        console.print(f"[bold]Claim.[/] {escape(printable(claim))}", highlight=False)
+    style = _STYLES[report.verdict]
+    seconds = f" in {report.seconds:.0f} s" if report.seconds is not None else ""
+    console.print(f"Verdict: [{style}]{report.verdict.name}[/]{seconds}")
+
+
+def print_error(message: str) -> None:
+    """One paragraph on standard error; line breaks in the message are kept."""
+    lines = [printable(line) for line in message.split("\n")]
+    sys.stderr.write("rheocheck: error: " + "\n".join(lines) + "\n")
+
+
+def clock() -> Callable[[], float]:
+    """A stopwatch: calling the result gives the seconds since it was made."""
+    start = time.perf_counter()
+    return lambda: time.perf_counter() - start
+
+
+def _print_stage(stage: StageResult, console: Console) -> None:
+    """The stage's one-sentence summary; its witness and replay line unless it passed."""
+    summary = stage.details.get("summary")
+    if isinstance(summary, str):
+        console.print(
+            f"[bold]{escape(stage.name)}[/] {escape(printable(summary))}", highlight=False
+        )
+    if stage.verdict in (Verdict.LOSSY, Verdict.SUSPECT, Verdict.INCONCLUSIVE):
+        witness = stage.details.get("witness")
+        if isinstance(witness, dict):
+            shown = ", ".join(f"{key} {format_value(value)}" for key, value in witness.items())
+            console.print(f"  witness: {escape(shown)}", highlight=False)
+        if stage.replay:
+            console.print(
+                f"  replay: {escape(printable(stage.replay))}", highlight=False, soft_wrap=True
+            )
+
+
+def _print_facts(facts: dict[str, Any], console: Console) -> None:
+    """The acceptance table."""
+    rows = facts.get("acceptance")
+    if not isinstance(rows, list) or not rows:
+        return
+    table = Table(
+        title=str(facts.get("acceptance_title", "accepted tokens a round")), title_justify="left"
+    )
+    for header in ("scheme", "T", "accepted a round", "standard error", "rounds", "prompts"):
+        table.add_column(header, justify="left" if header == "scheme" else "right")
+    for row in rows:
+        table.add_row(
+            escape(str(row["scheme"])),
+            format_number(row["temperature"]),
+            f"{row['mean_accepted']:.3f}",
+            f"{row['standard_error']:.3f}",
+            format_number(row["num_rounds"]),
+            format_number(row["num_prompts"]),
+        )
+    console.print(table)
