@@ -4,21 +4,17 @@ A round emits its accepted draft tokens and one more. It is lossless iff after e
 token, given that there is one, has the target law: the defect says by how much that fails.
 """
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, TypeAlias
 
 from rheocheck.config import SpeculationConfig
-from rheocheck.errors import BudgetExceededError, InputError
+from rheocheck.errors import InputError
 from rheocheck.reference.class_law import class_law
-from rheocheck.reference.draws import Draws, OracleDraws
+from rheocheck.reference.eager_law import eager_law
 from rheocheck.reference.laws import ZERO, Draft, Models, Path, Target, as_law, check_callable
-from rheocheck.reference.oracle import Choose, enumerate_paths
-from rheocheck.reference.sampler import check_config, round_halves
-from rheocheck.reference.tree import Tree
-from rheocheck.reference.verification import Verification
+from rheocheck.reference.sampler import check_config
 
 Method: TypeAlias = Literal["classes", "eager"]
 METHODS: tuple[Method, ...] = ("classes", "eager")
@@ -94,7 +90,7 @@ def round_law(
     if method == "classes":
         return RoundLaw(*class_law(models, config, max_paths))
     if method == "eager":
-        return _eager_law(models, config, max_paths)
+        return RoundLaw(*eager_law(models, config, max_paths))
     raise InputError(f"method is {method!r}; required: one of {', '.join(METHODS)}")
 
 
@@ -273,39 +269,6 @@ def _distance(
 def _after(history: Path, model: Target | Draft) -> Callable[[Path], Sequence[Any]]:
     """The model of a round that starts after `history`."""
     return lambda path: model((*history, *path))
-
-
-def _eager_law(models: Models, config: SpeculationConfig, max_paths: int | None) -> RoundLaw:
-    """Run the round once for every outcome of every draw.
-
-    A round drafts, then verifies. Each tree that can be drafted is drafted once, with all its
-    probes drawn, and then verified once for every outcome of its tests and of its last draw: the
-    runs are those of the whole round, without drafting the same tree again for each of them.
-    """
-    drafted, verified = round_halves(models, config)
-    emissions: dict[Path, Fraction] = {}
-    expected_accepted = ZERO
-    num_paths = 0
-    for tree in enumerate_paths(lambda choose: drafted(OracleDraws(choose)), max_paths):
-        verifications = functools.partial(_verification, verified, tree.outcome)
-        for run in enumerate_paths(verifications):
-            num_paths += 1
-            if max_paths is not None and num_paths > max_paths:
-                raise BudgetExceededError(
-                    f"the round has more than max_paths = {max_paths} paths; its law is unknown"
-                )
-            probability = tree.probability * run.probability
-            emission = (*run.outcome.accepted, run.outcome.final)
-            emissions[emission] = emissions.get(emission, ZERO) + probability
-            expected_accepted += len(run.outcome.accepted) * probability
-    return RoundLaw(emissions, expected_accepted, num_paths)
-
-
-def _verification(
-    verified: Callable[[Tree, Draws], Verification], tree: Tree, choose: Choose
-) -> Verification:
-    """Verification of one tree as a program against the choice oracle."""
-    return verified(tree, OracleDraws(choose))
 
 
 def _emissions(law: RoundLaw | Mapping[Path, Fraction]) -> Mapping[Path, Fraction]:
