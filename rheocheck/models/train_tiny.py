@@ -52,10 +52,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--head-steps", type=int, default=head_steps, help="default %(default)s")
     parser.add_argument("--minutes", type=float, help="set both step counts by the clock instead")
-    parser.add_argument("--windows", type=int, default=EVALUATION_WINDOWS, help="to evaluate on")
+    parser.add_argument("--windows", type=int, default=EVALUATION_WINDOWS, help="evaluated")
     parser.add_argument("--seed", type=int, default=0, help="of weights and batches")
     parser.add_argument("--threads", type=int, default=1, help="of torch, default %(default)s")
     options = parser.parse_args(arguments)
+    if options.windows < 16 or options.windows % 16:
+        parser.error(f"--windows {options.windows}: must be a multiple of 16")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     torch.set_num_threads(options.threads)
     train_pair(options, lambda line: print(line, flush=True))
