@@ -72,7 +72,7 @@ def verify_node(
       [vocab] residual law left after the rejections made.
     """
     residual = target
-    for child in test_order(candidates, rule):
+    for child in order_of_tests(candidates, rule):
         sampled = child.role is Role.PROBE and rule != "onehot"
         probability = (
             probe_acceptance(residual, probe_law, child.token) if sampled else residual[child.token]
@@ -87,7 +87,7 @@ def verify_node(
     return None, residual
 
 
-def test_order(candidates: Sequence[Node], rule: Rule) -> list[Node]:
+def order_of_tests(candidates: Sequence[Node], rule: Rule) -> list[Node]:
     """Order in which the children are tested.
 
     "rheo": the probe, then the others by score; "rrsw": by slot; "onehot": by score.
