@@ -1,7 +1,7 @@
 """What tree growth asks of a draft model, and what a caller may ask of tree growth."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from jaxtyping import Int64
 from torch import Tensor
@@ -9,6 +9,7 @@ from torch import Tensor
 from rheocheck.gpu.expansion import Logits
 
 
+@runtime_checkable
 class Drafter(Protocol):
     """What `grow` asks of a draft model: logits at the root, then at one frontier after another."""
 
