@@ -19,6 +19,7 @@ class Drafter(Protocol):
 
         None means that the vocabularies agree. Increasing, because ties go by target id.
         """
+        ...
 
     def root(self) -> Logits:
         """Logits at the root of every row.
@@ -27,6 +28,7 @@ class Drafter(Protocol):
           [batch, draft vocab] raw logits (no temperature), or a pair (ranking, draft) of them.
           Asked once a round, and not at all where budget or depth is 0.
         """
+        ...
 
     def extend(self, parent: Tensor, token: Tensor, valid: Tensor) -> Logits:
         """Logits after appending one token to each of top_k paths.
@@ -41,6 +43,7 @@ class Drafter(Protocol):
         Returns:
           [batch, top_k, draft vocab] raw logits, or a pair of them.
         """
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,6 +1,6 @@
 """The target law against Hugging Face's own processors, and its refusals."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -21,8 +21,8 @@ INF, NAN = float("inf"), float("nan")
 
 def huggingface_law(logits: torch.Tensor, sampling: SamplingConfig) -> Any:
     """What transformers samples from: its processors in the order of its own generate()."""
-    ids = torch.zeros(len(logits), 1, dtype=torch.int64)
-    scores = TemperatureLogitsWarper(sampling.temperature)(ids, logits.double())
+    ids: Any = torch.zeros(len(logits), 1, dtype=torch.int64)
+    scores = TemperatureLogitsWarper(sampling.temperature)(ids, cast(Any, logits.double()))
     if sampling.top_k_filter:
         scores = TopKLogitsWarper(sampling.top_k_filter)(ids, scores)
     if sampling.top_p < 1:

@@ -250,7 +250,9 @@ def test_a_pair_of_logits_is_checked_on_both_sides() -> None:
         def root(self) -> tuple[torch.Tensor, torch.Tensor]:
             return torch.zeros(1, 2), torch.full((1, 2), NAN)
 
-        def extend(self, *_: torch.Tensor) -> torch.Tensor:
+        def extend(
+            self, parent: torch.Tensor, token: torch.Tensor, valid: torch.Tensor
+        ) -> torch.Tensor:
             raise AssertionError("depth 1 needs no second layer")
 
     with pytest.raises(InputError, match="draft logits of layer 1: row 0"):
