@@ -8,7 +8,7 @@ import functools
 import itertools
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, TypeAlias
 
@@ -149,16 +149,8 @@ def _sequences(seed: int) -> list[Instance]:
 
 
 def _with_each_rule(instance: Instance) -> list[Instance]:
-    values = instance.config.model_dump()
     return [
-        Instance(
-            instance.group,
-            instance.recipe,
-            instance.vocab,
-            SpeculationConfig(**{**values, "rule": rule}),
-            instance.seed,
-            instance.num_tokens,
-        )
+        replace(instance, config=instance.config.model_copy(update={"rule": rule}))
         for rule in RULES
     ]
 

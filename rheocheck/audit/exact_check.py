@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any
 
 from rheocheck.config import SpeculationConfig
-from rheocheck.errors import BudgetExceededError, ConfigError
+from rheocheck.errors import BudgetExceededError, ConfigError, ProgramError
 from rheocheck.reference.draws import OracleDraws
 from rheocheck.reference.families import EDGE_GROUP, Instance
 from rheocheck.reference.laws import Draft, Models, Path, Target
@@ -24,8 +24,6 @@ from rheocheck.reference.sampler import round_program
 # So many paths are run before it is worth estimating whether there are too many.
 _CHEAP_PATHS = 40
 
-Disagreement = Literal["law", "expected acceptance", "total mass"]
-
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -38,7 +36,8 @@ class Finding:
       violation: The worst place where a law is not the target's, of either enumerator; None if both
         are lossless.
       enumerator: The one that met the violation.
-      disagreement: What the two enumerators disagree on, or a law's mass that is not 1.
+      disagreement: What the two enumerators disagree on: "law", "expected acceptance", the error
+        that one of them met; or "total mass" where a law does not sum to 1.
     """
 
     instance: Instance
@@ -46,7 +45,7 @@ class Finding:
     num_eager_paths: int | None
     violation: Violation | None = None
     enumerator: Method | None = None
-    disagreement: Disagreement | None = None
+    disagreement: str | None = None
 
     @property
     def failed(self) -> bool:
@@ -71,14 +70,17 @@ def check_instance(instance: Instance, max_eager_paths: int) -> Finding:
     """
     target, draft = instance.models()
     laws: dict[Method, RoundLaw] = {"classes": _law(instance, target, draft, "classes", None)}
-    if _is_affordable(instance, target, draft, max_eager_paths):
-        try:
+    failure: str | None = None
+    try:
+        if _is_affordable(instance, target, draft, max_eager_paths):
             laws["eager"] = _law(instance, target, draft, "eager", max_eager_paths)
-        except BudgetExceededError:
-            pass
+    except BudgetExceededError:
+        pass
+    except ProgramError as error:
+        failure = f"the eager run: {error}"
     worst: Violation | None = None
     enumerator: Method | None = None
-    disagreement = _disagreement(laws)
+    disagreement = failure or _disagreement(laws)
     for method, law in laws.items():
         if method == "eager" and disagreement is None:
             break  # the same law has the same violation
@@ -206,7 +208,7 @@ def _is_affordable(instance: Instance, target: Target, draft: Draft, max_paths: 
     return first <= _CHEAP_PATHS or estimate_num_paths(emission, num_dives=8) <= max_paths
 
 
-def _disagreement(laws: dict[Method, RoundLaw]) -> Disagreement | None:
+def _disagreement(laws: dict[Method, RoundLaw]) -> str | None:
     classes, eager = laws["classes"], laws.get("eager", laws["classes"])
     if dict(classes.emissions) != dict(eager.emissions):
         return "law"
