@@ -120,7 +120,7 @@ def scalar(value: Any, exact: bool) -> Number:
     return Fraction(value) if exact else float(value)
 
 
-def one_like(array: Array) -> Number:
+def one_like(array: Array) -> Any:
     """1 of the array's kind: dividing two Python ints would leave exact arithmetic."""
     return Fraction(1) if is_exact(array) else 1.0
 

@@ -59,7 +59,8 @@ def set_law(masses: Mapping[Any, Any]) -> SetLaw:
     """Check a law of candidate sets.
 
     Args:
-      masses: Set of tokens (a tuple or a frozenset) -> probability; sets given twice in another order are merged.
+      masses: Set of tokens (a tuple or a frozenset) -> probability. A set given twice, in two
+        orders, is one set.
 
     Returns:
       The law, exact if every mass is a Fraction or an int. Float masses are divided by their sum.
