@@ -11,16 +11,19 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, TypeAlias
 
+from numpy.typing import NDArray
+
 from rheocheck.errors import InputError, LawError
 
 Law: TypeAlias = tuple[Fraction, ...]
 Path: TypeAlias = tuple[int, ...]
-Target: TypeAlias = Callable[[Path], Sequence[Any]]
-Draft: TypeAlias = Callable[[Path], Sequence[Any]]
+LawLike: TypeAlias = Sequence[Any] | NDArray[Any]
+Target: TypeAlias = Callable[[Path], LawLike]
+Draft: TypeAlias = Callable[[Path], LawLike]
 ZERO, ONE = Fraction(0), Fraction(1)
 
 
-def as_law(values: Sequence[Any], vocab: int | None = None, name: str = "law") -> Law:
+def as_law(values: LawLike, vocab: int | None = None, name: str = "law") -> Law:
     """Check one law and return it as Fractions.
 
     Args:
@@ -51,9 +54,7 @@ def as_law(values: Sequence[Any], vocab: int | None = None, name: str = "law") -
     return law
 
 
-def as_draft(
-    values: Sequence[Any], vocab: int | None = None, name: str = "draft"
-) -> tuple[Law, Law]:
+def as_draft(values: LawLike, vocab: int | None = None, name: str = "draft") -> tuple[Law, Law]:
     """Check what a draft gives at one path and return its two laws.
 
     Args:

@@ -4,7 +4,7 @@ A round emits its accepted draft tokens and one more. It is lossless iff after e
 token, given that there is one, has the target law: the defect says by how much that fails.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, TypeAlias
@@ -13,7 +13,16 @@ from rheocheck.config import SpeculationConfig
 from rheocheck.errors import InputError
 from rheocheck.reference.class_law import class_law
 from rheocheck.reference.eager_law import eager_law
-from rheocheck.reference.laws import ZERO, Draft, Models, Path, Target, as_law, check_callable
+from rheocheck.reference.laws import (
+    ZERO,
+    Draft,
+    LawLike,
+    Models,
+    Path,
+    Target,
+    as_law,
+    check_callable,
+)
 from rheocheck.reference.sampler import check_config
 
 Method: TypeAlias = Literal["classes", "eager"]
@@ -163,7 +172,7 @@ def sequence_round_law(
     return RoundLaw(open_histories[num_tokens], expected_accepted, num_classes)
 
 
-def lossless_defect(law: RoundLaw | Mapping[Path, Fraction], target: Target) -> Fraction:
+def lossless_defect(law: RoundLaw | Mapping[Any, Fraction], target: Target) -> Fraction:
     """How far a round is from lossless: 0 iff it is.
 
     Args:
@@ -182,7 +191,7 @@ def lossless_defect(law: RoundLaw | Mapping[Path, Fraction], target: Target) -> 
     return ZERO if worst is None else worst.defect
 
 
-def worst_violation(law: RoundLaw | Mapping[Path, Fraction], target: Target) -> Violation | None:
+def worst_violation(law: RoundLaw | Mapping[Any, Fraction], target: Target) -> Violation | None:
     """The path and token with the largest defect; None if the law is lossless.
 
     Args:
@@ -214,7 +223,7 @@ def worst_violation(law: RoundLaw | Mapping[Path, Fraction], target: Target) -> 
 
 
 def total_variation(
-    law: RoundLaw | Mapping[Path, Fraction], target: Target, length: int
+    law: RoundLaw | Mapping[Any, Fraction], target: Target, length: int
 ) -> Fraction:
     """Total variation of the first `length` tokens from the target's joint law.
 
@@ -266,17 +275,17 @@ def _distance(
     return total
 
 
-def _after(history: Path, model: Target | Draft) -> Callable[[Path], Sequence[Any]]:
+def _after(history: Path, model: Target | Draft) -> Callable[[Path], LawLike]:
     """The model of a round that starts after `history`."""
     return lambda path: model((*history, *path))
 
 
-def _emissions(law: RoundLaw | Mapping[Path, Fraction]) -> Mapping[Path, Fraction]:
+def _emissions(law: RoundLaw | Mapping[Any, Fraction]) -> Mapping[Path, Fraction]:
     return law.emissions if isinstance(law, RoundLaw) else law
 
 
 def _prefix_masses(
-    law: RoundLaw | Mapping[Path, Fraction],
+    law: RoundLaw | Mapping[Any, Fraction],
 ) -> tuple[dict[Path, dict[Path, Fraction]], dict[Path, Fraction]]:
     """For each internal prefix: mass that extends each longer prefix, and mass beyond it."""
     extends: dict[Path, dict[Path, Fraction]] = {}

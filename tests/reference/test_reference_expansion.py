@@ -1,6 +1,7 @@
 """Children of one node."""
 
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ RANKING = law_of(1, 4, 3, 2)
 TOP, PROBE, FILLER = Role.TOP, Role.PROBE, Role.FILLER
 
 
-def expansion(ranking: Law, draft: Law | None = None, **settings: int) -> Expansion:
+def expansion(ranking: Law, draft: Law | None = None, **settings: Any) -> Expansion:
     return expand(ranking, draft or ranking, SpeculationConfig(**{"top_k": 3, **settings}))
 
 

@@ -121,7 +121,7 @@ def test_a_probability_outside_the_unit_interval_is_refused(probability: Any, me
 
 def test_an_outcome_that_cannot_be_hashed_is_refused() -> None:
     with pytest.raises(ProgramError, match=r"returned \[1\] of type list; required: a hashable"):
-        exact_law(lambda choose: [choose.categorical([0, 1])])  # type: ignore[arg-type]
+        exact_law(lambda choose: [choose.categorical([0, 1])])  # type: ignore[type-var]
 
 
 def test_an_exception_is_reported_with_the_choices() -> None:

@@ -1,5 +1,6 @@
 """Rounds on given uniforms."""
 
+import math
 import random
 from fractions import Fraction
 from typing import Any
@@ -97,7 +98,7 @@ def worst_deviation(rule: Rule) -> float:
         counts[emission] = counts.get(emission, 0) + 1
     expected = {emission: float(law.get(emission, 0)) for emission in counts}
     return max(
-        abs(counts[emission] - num_rounds * mass) / (num_rounds * mass * (1 - mass) + 1e-9) ** 0.5
+        abs(counts[emission] - num_rounds * mass) / math.sqrt(num_rounds * mass * (1 - mass) + 1e-9)
         for emission, mass in expected.items()
     )
 
@@ -146,7 +147,7 @@ def test_a_proxy_at_the_edge_of_the_tail_mass_is_no_sure_tie() -> None:
         constant(law_of(1, 1, 1)), constant(law_of(2, 1, 1)), config, *uniforms(0, config)
     )
     (tie,) = [margin for margin in found.margins() if margin.decision == "survival"]
-    assert (tie.gap, tie.same_floats) == (0, False)
+    assert (tie.gap, tie.same_floats) == (Fraction(0), False)
     assert tie in found.margins_within(Fraction(0))
 
 

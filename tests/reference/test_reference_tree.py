@@ -1,8 +1,10 @@
 """Growing and cutting the draft tree."""
 
 import functools
+import random
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -35,13 +37,13 @@ class FixedProbes:
         raise AssertionError("growing a tree ends nothing")
 
 
-def grown(law: Law, probes: Sequence[int] = (), **settings: int) -> Tree:
+def grown(law: Law, probes: Sequence[int] = (), **settings: Any) -> Tree:
     config = SpeculationConfig(**settings)
     return grow(lambda path: expand(law, law, config), config, FixedProbes(probes))
 
 
 def keys(tree: Tree) -> list[tuple[int, int, int]]:
-    return [tuple(node.key) for node in tree.survivors]
+    return [(*node.key,) for node in tree.survivors]
 
 
 def test_two_layers_by_hand() -> None:
@@ -54,7 +56,7 @@ def test_two_layers_by_hand() -> None:
 
 
 def test_equal_scores_go_by_layer_then_parent_then_slot_whatever_the_tokens() -> None:
-    settings = {"top_k": 2, "num_top": 1, "budget": 5, "depth": 2}
+    settings: dict[str, Any] = {"top_k": 2, "num_top": 1, "budget": 5, "depth": 2}
     expected = [(1, 0, 0), (1, 0, 1), (2, 0, 0), (2, 0, 1), (2, 1, 0)]
     assert keys(grown(law_of(1, 1, 1), (0, 0, 0), **settings)) == expected
     assert keys(grown(law_of(1, 1, 1), (1, 1, 1), **settings)) == expected
@@ -88,7 +90,7 @@ def test_243_draws_for_five_probes_on_three_tokens() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"budget": 0}, {"depth": 0}])
-def test_no_budget_or_no_depth_leaves_no_survivor(settings: dict[str, int]) -> None:
+def test_no_budget_or_no_depth_leaves_no_survivor(settings: dict[str, Any]) -> None:
     tree = grown(law_of(1, 1), **{"budget": 3, "depth": 2, **settings})
     assert tree.survivors == ()
     assert tree.surviving_children(()) == []
@@ -101,13 +103,13 @@ def test_a_budget_above_the_tree_keeps_all_of_it() -> None:
 
 @given(config=configs(4, 8, 3), seed=st.integers(0, 999), places=st.randoms(use_true_random=False))
 def test_survivors_hold_their_parents_and_their_better_siblings(
-    config: SpeculationConfig, seed: int, places: object
+    config: SpeculationConfig, seed: int, places: random.Random
 ) -> None:
     model = random_model(seed, 4)
 
     class Anywhere(FixedProbes):
         def probe(self, weights: Law, key: NodeKey) -> int:
-            return places.choice([i for i, weight in enumerate(weights) if weight])  # type: ignore[attr-defined, no-any-return]
+            return places.choice([i for i, weight in enumerate(weights) if weight])
 
     tree = grow(lambda path: expand(model(path), model(path), config), config, Anywhere())
     kept: set[Path] = {node.path for node in tree.survivors}
@@ -123,10 +125,8 @@ def test_survival_of_a_node_does_not_depend_on_the_probes_below_or_beside_it(
     seed: int, budget: int
 ) -> None:
     """The keys that survive up to and including the first probe do not depend on its token."""
-    import random
-
     law = random_law(random.Random(seed), 4)
-    settings = {"top_k": 3, "num_top": 1, "budget": budget, "depth": 1}
+    settings: dict[str, Any] = {"top_k": 3, "num_top": 1, "budget": budget, "depth": 1}
     survivors = {tuple(keys(grown(law, (place,), **settings))) for place in range(3)
                  if place < sum(1 for mass in law if mass) - 1}  # fmt: skip
     assert len(survivors) <= 1
