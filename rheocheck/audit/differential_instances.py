@@ -45,6 +45,8 @@ class Batch:
       config: The scheme.
       power: The temperature is 1 / power; 0 stands for temperature 0.
       vocab: [rows] tokens of each row's vocabulary; weights are 0 beyond it.
+      token_ids: [draft vocab] target ids of the draft's own smaller vocabulary, increasing, outside
+        which both draft laws are 0; None where the vocabularies agree.
       ranking: [rows, tables, vocab] integer weights of the ranking law.
       draft: [rows, tables, vocab] weights of the law that is drawn from, before the temperature;
         the same array unless the ranking is a law of its own.
@@ -58,6 +60,7 @@ class Batch:
     config: SpeculationConfig
     power: int
     vocab: NDArray[np.int64]
+    token_ids: NDArray[np.int64] | None
     ranking: Weights
     draft: Weights
     target: Weights
@@ -94,10 +97,13 @@ def make_batch(seed: int, family: Family, number: int) -> Batch:
     vocab = rng.integers(max(1, largest // 4), largest + 1, size=ROWS_PER_BATCH)
     config = _random_config(rng, largest, family)
     power = int(rng.choice([0, 1, 2, 3], p=[0.1, 0.3, 0.3, 0.3]))
-    ranking = _random_weights(rng, vocab, largest)
+    drafted = np.ones(largest, dtype=bool)
+    if rng.random() < 0.25:  # a draft vocabulary of its own; token 0 is in every row's
+        drafted[1:] = rng.random(largest - 1) < 0.6
+    ranking = _random_weights(rng, vocab, drafted)
     is_pair = power > 0 and rng.random() < 0.3
-    draft = _random_weights(rng, vocab, largest) if is_pair else ranking
-    target = _random_weights(rng, vocab, largest)
+    draft = _random_weights(rng, vocab, drafted) if is_pair else ranking
+    target = _random_weights(rng, vocab, np.ones(largest, dtype=bool))
     # Target = draft is where the residual vanishes, and rows near it are where it nearly does.
     same = rng.random((ROWS_PER_BATCH, NUM_TABLES, 1)) < 0.15
     target = np.where(same, draft, target)
@@ -106,6 +112,7 @@ def make_batch(seed: int, family: Family, number: int) -> Batch:
         config=config,
         power=power,
         vocab=vocab,
+        token_ids=None if drafted.all() else drafted.nonzero()[0],
         ranking=ranking,
         draft=draft,
         target=target,
@@ -121,24 +128,27 @@ class TableDrafter:
 
     def __init__(self, batch: Batch) -> None:
         """Read the tables of `batch`; the root of every row is table 0."""
-        self._logits = [_log(batch.ranking)]
-        if batch.draft is not batch.ranking:
-            self._logits.append(_log(batch.draft))
+        laws = [batch.ranking] if batch.draft is batch.ranking else [batch.ranking, batch.draft]
+        self._token_ids = None
+        if batch.token_ids is not None:
+            laws = [law[..., batch.token_ids] for law in laws]
+            self._token_ids = torch.from_numpy(batch.token_ids)
+        self._logits = [_log(law) for law in laws]
         self._step = torch.from_numpy(batch.step)
         self._table = torch.zeros(len(batch.vocab), 1, dtype=torch.int64)
 
     @property
-    def token_ids(self) -> None:
-        """Draft and target share the vocabulary."""
-        return None
+    def token_ids(self) -> Tensor | None:
+        """[draft vocab] target ids, or None where the vocabularies agree."""
+        return self._token_ids
 
     def root(self) -> Logits:
-        """[rows, vocab] logits of the roots, or a pair of them."""
+        """[rows, draft vocab] logits of the roots, or a pair of them."""
         self._table = torch.zeros_like(self._table[:, :1])
         return self._read(lambda values: values[:, 0])
 
     def extend(self, parent: Tensor, token: Tensor, valid: Tensor) -> Logits:
-        """[rows, top_k, vocab] logits of a frontier, or a pair of them; NaN on its padding."""
+        """[rows, top_k, draft vocab] logits of a frontier, or a pair; NaN on its padding."""
         self._table = next_table(self._step, self._table.gather(1, parent), token)
         row = torch.arange(len(token)).unsqueeze(1)
         # Padding is poisoned, so that a decision that reads it cannot go unnoticed.
@@ -218,11 +228,16 @@ def _random_config(rng: np.random.Generator, vocab: int, family: Family) -> Spec
     )
 
 
-def _random_weights(rng: np.random.Generator, vocab: NDArray[np.int64], width: int) -> Weights:
-    """[rows, tables, width] integer weights, some positive in each table's own vocabulary."""
+def _random_weights(
+    rng: np.random.Generator, vocab: NDArray[np.int64], allowed: NDArray[np.bool_]
+) -> Weights:
+    """[rows, tables, width] integer weights on allowed tokens of each row's vocabulary, not all 0.
+
+    Token 0 must be allowed.
+    """
+    width = len(allowed)
     shape = (len(vocab), NUM_TABLES, width)
-    inside = np.arange(width) < vocab[:, None, None]
-    inside = np.broadcast_to(inside, shape)
+    inside = np.broadcast_to((np.arange(width) < vocab[:, None, None]) & allowed, shape)
     # Dyadic laws (16 balls in `vocab` cells): ties, zeros, and probabilities that floats hold.
     cells = rng.integers(0, vocab[:, None, None], size=(len(vocab), NUM_TABLES, 16))
     dyadic = (cells[..., None] == np.arange(width)).sum(-2)
@@ -241,6 +256,7 @@ def _random_weights(rng: np.random.Generator, vocab: NDArray[np.int64], width: i
     # A table without weight becomes a point mass.
     empty = weights.sum(-1) == 0
     lone = rng.integers(0, vocab[:, None], size=shape[:2])
+    lone = np.where(allowed[lone], lone, 0)
     weights[empty] += np.eye(width, dtype=np.int64)[lone[empty]]
     return weights.astype(np.int64)
 

@@ -81,6 +81,7 @@ def test_instances_cover_what_they_should() -> None:
     assert any(batch.config.budget == 0 for batch in batches)
     assert any(batch.config.depth == 0 for batch in batches)
     assert any(batch.draft is not batch.ranking for batch in batches)
+    assert any(batch.token_ids is not None for batch in batches)
     assert any(batch.config.support_size < batch.vocab.max() for batch in batches)
     assert max(int(batch.vocab.max()) for batch in batches) == 32
     weights = torch.cat([torch.from_numpy(batch.ranking[:, 0]).flatten() for batch in batches])
