@@ -42,8 +42,8 @@ def grown(law: Law, probes: Sequence[int] = (), **settings: Any) -> Tree:
     return grow(lambda path: expand(law, law, config), config, FixedProbes(probes))
 
 
-def keys(tree: Tree) -> list[tuple[int, int, int]]:
-    return [(*node.key,) for node in tree.survivors]
+def keys(tree: Tree) -> list[NodeKey]:
+    return [node.key for node in tree.survivors]
 
 
 def test_two_layers_by_hand() -> None:
