@@ -83,15 +83,16 @@ and the audit's prompts use these alone.
 
 ## Recipe
 
-| stage | steps | batch | peak learning rate | weight decay | clip | time on one core |
+| stage | steps | batch | peak learning rate | weight decay | clip | wall time |
 | --- | --- | --- | --- | --- | --- | --- |
 {stage_row(training.target_stage, training.target_seconds)}
 {stage_row(training.head_stage, training.head_seconds)}
 
 AdamW, betas 0.9 and 0.95, {training.target_stage.warmup} steps of warm-up, then linear decay to
-zero, float32, one thread, seed {training.target_stage.seed}. The head is trained with EAGLE-3's
-training-time test, {TEST_TIME_STEPS} steps deep, step s weighted {TEST_TIME_DECAY}^s: soft
-cross-entropy to the stored target's law on the draft vocabulary. Its embedding stays the target's.
+zero, float32, seed {training.target_stage.seed}. Wall times are this run's, with whatever else its
+machine was doing. The head is trained with EAGLE-3's training-time test, {TEST_TIME_STEPS} steps
+deep, step s weighted {TEST_TIME_DECAY}^s: soft cross-entropy to the stored target's law on the
+draft vocabulary. Its embedding stays the target's.
 
     apt-get download python3.11-doc && dpkg-deb -x python3.11-doc_*.deb docs
     python -m rheocheck.models.train_tiny \\
