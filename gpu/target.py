@@ -12,8 +12,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from rheocheck.errors import InputError
@@ -34,7 +36,7 @@ class TargetState:
     """
 
     key_values: LayerKeyValues
-    length: Tensor
+    length: Int64[Tensor, " batch"]
 
     @property
     def num_slots(self) -> int:
@@ -52,8 +54,8 @@ class TreeOutput:
       key_values: The state's slots followed by one slot a node.
     """
 
-    logits: Tensor
-    features: Tensor
+    logits: Float[Tensor, "batch node vocab"]
+    features: Float[Tensor, "batch node fused"]
     key_values: LayerKeyValues
 
 
@@ -76,7 +78,9 @@ class TargetModel:
         """
         self.hf = hf
         if check:
-            check_tree_attention(self)
+            # Type checkers see this file under two names, hence two classes of one.
+            itself: Any = self
+            check_tree_attention(itself)
 
     @classmethod
     def load(
@@ -119,7 +123,9 @@ class TargetModel:
         return self.hf.device
 
     @torch.no_grad()
-    def prefill(self, token: Tensor, length: Tensor) -> tuple[TargetState, Tensor]:
+    def prefill(
+        self, token: Int64[Tensor, "batch width"], length: Int64[Tensor, " batch"]
+    ) -> tuple[TargetState, Float[Tensor, "batch width fused"]]:
         """Cache the first tokens of every row.
 
         Args:
@@ -142,7 +148,11 @@ class TargetModel:
 
     @torch.no_grad()
     def tree_forward(
-        self, state: TargetState, token: Tensor, depth: Tensor, visible: Tensor
+        self,
+        state: TargetState,
+        token: Int64[Tensor, "batch node"],
+        depth: Int64[Tensor, "batch node"],
+        visible: Bool[Tensor, "batch node node"],
     ) -> TreeOutput:
         """Run each row's root and drafted nodes, each seeing the cache, its ancestors and itself.
 
@@ -161,7 +171,9 @@ class TargetModel:
         output = hf_adapter.forward(self.hf, token, position, mask, state.key_values)
         return TreeOutput(output.logits, output.features, output.key_values)
 
-    def commit(self, state: TargetState, output: TreeOutput, kept: Tensor) -> TargetState:
+    def commit(
+        self, state: TargetState, output: TreeOutput, kept: Int64[Tensor, "batch steps"]
+    ) -> TargetState:
         """Keep the root and the accepted nodes in the cache; every other node leaves it.
 
         Args:
@@ -181,7 +193,7 @@ class TargetModel:
         source = torch.where(step < 0, slot, state.num_slots + node.clamp_min(0))
         return TargetState(gather_slots(output.key_values, source), length)
 
-    def select(self, state: TargetState, rows: Tensor) -> TargetState:
+    def select(self, state: TargetState, rows: Int64[Tensor, " kept"]) -> TargetState:
         """The state of some rows only. `rows`: [kept] int64 batch indices."""
         length = state.length[rows]
         width = int(length.max()) if len(rows) else 0
@@ -196,7 +208,7 @@ class TargetModel:
         sequences: Sequence[Sequence[int]],
         starts: Sequence[int] | None = None,
         batch_size: int = 32,
-    ) -> list[Tensor]:
+    ) -> list[Float[Tensor, "positions vocab"]]:
         """Logits of finished sequences by ordinary causal passes, independent of the tree path.
 
         No mask, position, cache or root of ours takes part, so a fault in any of them shows as a
@@ -275,8 +287,10 @@ class TargetModel:
                 )
 
 
-def additive_mask(visible: Tensor, dtype: torch.dtype) -> Tensor:
-    """[batch, query, key] bool -> [batch, 1, query, key]: 0 where visible, else the dtype's least.
+def additive_mask(
+    visible: Bool[Tensor, "batch query key"], dtype: torch.dtype
+) -> Float[Tensor, "batch 1 query key"]:
+    """[batch, 1, query, key] 0 where visible, else the dtype's least.
 
     Not minus infinity: a fully hidden row would be NaN and spread through 0 * NaN.
     """
@@ -284,8 +298,8 @@ def additive_mask(visible: Tensor, dtype: torch.dtype) -> Tensor:
     return mask.masked_fill_(~visible, torch.finfo(dtype).min)[:, None]
 
 
-def gather_slots(key_values: LayerKeyValues, source: Tensor) -> LayerKeyValues:
-    """New slot i of row b is old slot source[b, i]. `source`: [batch, slots] int64."""
+def gather_slots(key_values: LayerKeyValues, source: Int64[Tensor, "batch slot"]) -> LayerKeyValues:
+    """New slot i of row b is old slot source[b, i]."""
     rows = torch.arange(source.shape[0], device=source.device)[:, None]
     # Advanced indices around a slice put their axes first: [batch, slots, kv_heads, head_dim].
     return tuple(
@@ -294,8 +308,8 @@ def gather_slots(key_values: LayerKeyValues, source: Tensor) -> LayerKeyValues:
     )
 
 
-def pad(sequences: Sequence[Sequence[int]], device: torch.device) -> Tensor:
-    """[batch, longest] int64: each sequence at its row's start, zeros after it."""
+def pad(sequences: Sequence[Sequence[int]], device: torch.device) -> Int64[Tensor, "batch longest"]:
+    """Each sequence at its row's start, zeros after it."""
     width = max(map(len, sequences), default=0)
     rows = [[*sequence, *[0] * (width - len(sequence))] for sequence in sequences]
     return torch.tensor(rows, dtype=torch.int64, device=device).reshape(len(sequences), width)

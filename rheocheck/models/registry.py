@@ -58,9 +58,11 @@ class Tokenizer(Protocol):
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text."""
+        ...
 
     def decode(self, tokens: Iterable[int]) -> str:
         """Text of token ids."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,8 @@
 """The adapter refuses what it cannot run and hands over the right tensors."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from transformers import LlamaConfig, MistralConfig, MistralForCausalLM
@@ -17,12 +20,14 @@ def causal_inputs(length: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor
 
 
 def test_features_are_the_inputs_of_the_fused_layers() -> None:
-    model = random_llama()
+    model: Any = random_llama()
     seen: dict[int, torch.Tensor] = {}
+
+    def keep(index: int) -> Callable[[Any, Any], None]:
+        return lambda _, given: seen.update({index: given[0]})
+
     for index in (2, 4, 5):
-        model.model.layers[index].register_forward_pre_hook(
-            lambda _, given, index=index: seen.__setitem__(index, given[0])
-        )
+        model.model.layers[index].register_forward_pre_hook(keep(index))
     with torch.no_grad():
         output = hf_adapter.forward(hf_adapter.wrap(model), *causal_inputs(5), ())
     assert torch.equal(output.features, torch.cat([seen[2], seen[4], seen[5]], dim=-1))

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from beartype import beartype
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jaxtyping import jaxtyped
 from torch import Tensor
 
 from rheocheck.errors import BackendError, InputError, WeightsError
@@ -13,6 +15,9 @@ from rheocheck.gpu import hf_adapter, hf_loading, target_check
 from rheocheck.gpu.target import TargetModel, TargetState, TreeOutput
 from tests.gpu.random_models import VOCAB, random_llama, random_target
 
+prefill = jaxtyped(typechecker=beartype)(TargetModel.prefill)
+tree_forward = jaxtyped(typechecker=beartype)(TargetModel.tree_forward)
+commit = jaxtyped(typechecker=beartype)(TargetModel.commit)
 TARGET = random_target()
 # Of the largest logit: what the model's dtype explains.
 NOISE = TARGET.logit_noise()
@@ -26,7 +31,9 @@ def run_tree(
     nodes = max(len(tree) for tree in trees) + 1
     cached = [prompt[:-1] + [0] * (width + 1 - len(prompt)) for prompt in prompts]
     length = torch.tensor([len(prompt) - 1 for prompt in prompts])
-    state, _ = target.prefill(torch.tensor(cached).reshape(len(prompts), width), length)
+    state, _ = prefill(
+        target, torch.tensor(cached, dtype=torch.int64).reshape(len(prompts), width), length
+    )
     token = torch.zeros(len(prompts), nodes, dtype=torch.int64)
     depth = torch.zeros_like(token)
     visible = torch.eye(nodes, dtype=torch.bool).repeat(len(prompts), 1, 1)
@@ -36,7 +43,7 @@ def run_tree(
             token[row, node] = drafted
             depth[row, node] = depth[row, parent] + 1
             visible[row, node] |= visible[row, parent]
-    return state, target.tree_forward(state, token, depth, visible)
+    return state, tree_forward(target, state, token, depth, visible)
 
 
 def path_to(tree: list[tuple[int, int]], node: int) -> list[int]:
@@ -83,7 +90,7 @@ def test_trees_of_ragged_rows_agree_with_their_paths(
     kept = [nodes_to(tree, end) for tree, end in zip(trees, ends, strict=True)]
     width = max(map(len, kept))
     padded = torch.tensor([nodes + [-1] * (width - len(nodes)) for nodes in kept])
-    state = TARGET.commit(state, output, padded)
+    state = commit(TARGET, state, output, padded)
     assert state.num_slots == int(state.length.max())
     following = torch.full((len(batch), 1), 5)
     alone = torch.ones(len(batch), 1, 1, dtype=torch.bool)
