@@ -115,8 +115,8 @@ def probe_stage(runs: Sequence[ProbeRun], has_probes: bool, replay: str) -> Stag
         fit = uniformity(run.pits)
         p_values[f"PIT T={run.temperature:g}"] = fit.p_value
         broken = [finding for finding in run.regrown if finding.violation is not None]
-        # A prompt whose every other tree is within rounding has shown nothing and does not count.
-        shown = [finding for finding in run.regrown if finding.num_rounded < finding.num_outcomes]
+        # A prompt most of whose trees are within rounding has shown little and does not count.
+        shown = [f for f in run.regrown if 2 * f.num_rounded <= f.num_outcomes]
         bound = mean_upper_bound([float(f.violation is not None) for f in shown], ALPHA)
         bounds.append(bound)
         verdicts.append(_verdict(bool(broken), bound))

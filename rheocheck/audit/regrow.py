@@ -27,7 +27,7 @@ from rheocheck.gpu.tree import Tree
 
 # Two evaluations of one float32 draft model differ by about 1e-6 in a log score; nodes whose scores
 # are further apart than this may not change places.
-ROUNDING = 1e-4
+ROUNDING = 1e-5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,6 +125,12 @@ def regrow(probe: ChosenProbe, config: SpeculationConfig, temperature: float) ->
       is with the drawn one's row, so that both sides come from the same sums.
     """
     outcomes, uniforms = len(probe.tokens), probe.uniforms
+    if probe.drawn not in probe.tokens:
+        witness: dict[str, int | str] = {
+            "probe_token": probe.drawn,
+            "what": "the drawn token has no mass in the law it is said to be drawn from",
+        }
+        return _finding(probe, 0, witness)
     first = torch.zeros(outcomes, dtype=torch.int64, device=uniforms.final.device)
     forced = ForcedProbe(
         layer=first + probe.layer,
@@ -138,20 +144,28 @@ def regrow(probe: ChosenProbe, config: SpeculationConfig, temperature: float) ->
     rows = _Rows(grown)
     drawn = int(np.flatnonzero(probe.tokens == probe.drawn)[0])
     reference, real = rows.of(drawn), _Rows(probe.tree).of(0)
-    violation = _compare(real, reference, probe.node - 1, probe.drawn)
-    violation = None if violation == "rounding" else violation
-    num_rounded = 0
+    replayed = _compare(real, reference, probe.node - 1, probe.drawn)
+    if replayed == "rounding":
+        # The drawn tree itself comes out otherwise: its identities are those of another tree.
+        return _finding(probe, outcomes - 1, None)
+    violation, num_rounded = replayed, 0
     for row, token in enumerate(probe.tokens.tolist()):
         found = _compare(reference, rows.of(row), probe.node - 1, token)
         if found == "rounding":
             num_rounded += 1
-        elif found is not None and violation is None:
+        elif violation is None:
             violation = found
+    return _finding(probe, num_rounded, violation)
+
+
+def _finding(
+    probe: ChosenProbe, num_rounded: int, violation: dict[str, int | str] | str | None
+) -> RegrowFinding:
     return RegrowFinding(
         request=probe.request,
         round_index=probe.round_index,
         node=probe.node,
-        num_outcomes=outcomes - 1,
+        num_outcomes=len(probe.tokens) - 1,
         num_rounded=num_rounded,
         violation=violation if isinstance(violation, dict) else None,
     )
@@ -189,7 +203,7 @@ def _compare(
     if not differs.any():
         return None
     first = int(differs.argmax())
-    if _is_rounding(wanted, found, first):
+    if _is_rounding(wanted, found, first, place):
         return "rounding"
     return {
         "probe_token": int(keys[place, 4]),
@@ -205,24 +219,35 @@ def _is_rounding(
     wanted: tuple[NDArray[np.int64], NDArray[np.float64]],
     found: tuple[NDArray[np.int64], NDArray[np.float64]],
     place: int,
+    probe: int,
 ) -> bool:
     """Whether two nodes that change places at `place` have scores within rounding, but not tied.
 
-    A tie in both trees is no excuse: the tie rule decides it, and looks at no token.
+    A tie in both trees is no excuse: the tie rule decides it, and looks at no token. Nor is a small
+    gap between the probe and its own sibling: both scores come from one law, the parent's, which no
+    token of theirs can have changed.
     """
     (keys, scores), (other_keys, other_scores) = wanted, found
     if not np.isfinite(scores[place]) or not np.isfinite(other_scores[place]):
         return False
+    pair = (keys[place, :3], other_keys[place, :3])
+    probe_key = keys[probe, :3]
+    is_probe = [bool((key == probe_key).all()) for key in pair]
+    is_sibling = [bool((key[:2] == probe_key[:2]).all()) for key in pair]
+    if any(is_probe) and all(is_sibling):
+        return False
+    if (pair[0] == pair[1]).all():
+        # One place, two tokens: two logits of the parent changed order. Without rounding between
+        # the trees their scores are the same to the last bit, and there is no excuse.
+        return bool(0 < abs(scores[place] - other_scores[place]) <= ROUNDING)
     # Where the other tree's node stands in this one, and the reverse; a node that was cut is not
     # there, and then its distance to this place in its own tree has to do.
-    here = np.flatnonzero((keys[:, :3] == other_keys[place, :3]).all(axis=1))
-    there = np.flatnonzero((other_keys[:, :3] == keys[place, :3]).all(axis=1))
-    gap = abs(scores[place] - scores[here[0]]) if here.size else None
-    other_gap = abs(other_scores[place] - other_scores[there[0]]) if there.size else None
-    gaps = [value for value in (gap, other_gap) if value is not None]
-    if not gaps:
-        gaps = [abs(scores[place] - other_scores[place])]
-    return bool(max(gaps) <= ROUNDING and max(gaps) > 0)
+    here = np.flatnonzero((keys[:, :3] == pair[1]).all(axis=1))
+    there = np.flatnonzero((other_keys[:, :3] == pair[0]).all(axis=1))
+    gaps = [abs(scores[place] - scores[index]) for index in here[:1]]
+    gaps += [abs(other_scores[place] - other_scores[index]) for index in there[:1]]
+    largest = max(gaps, default=abs(scores[place] - other_scores[place]))
+    return bool(0 < largest <= ROUNDING)
 
 
 def _describe(key: NDArray[np.int64]) -> str:

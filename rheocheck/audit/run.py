@@ -133,7 +133,7 @@ def _decoding_runs(settings: AuditSettings) -> list[DecodingRun]:
     runs += [
         DecodingRun(f"{name} T={first:g}", name, config, first, watch=False)
         for name, config in schemes.items()
-        if config != settings.config
+        if settings.compare_schemes and config != settings.config
     ]
     return runs
 
@@ -189,7 +189,8 @@ def _differential(settings: AuditSettings, progress: ProgressCallback | None) ->
     examples = result.details.get("counterexamples") or []
     added: dict[str, Any] = {
         "summary": (
-            f"{result.sample_size or 0:,} random rounds, torch against the exact reference draw for "
+            f"{result.sample_size or 0:,} random rounds, torch against the exact reference draw "
+            f"for "
             f"draw: {result.statistic or 0:.0f} unexplained differences, "
             f"{result.details.get('explained_differences', 0)} within rounding"
         ),

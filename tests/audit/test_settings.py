@@ -1,0 +1,62 @@
+"""Settings of an audit: what is refused, and a replay line that repeats the run."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rheocheck.audit.settings import AuditSettings, make_config
+from rheocheck.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"temperatures": ()}, "at least one temperature"),
+        ({"temperatures": (1.0, 0.0)}, "temperature 1 must be positive"),
+        ({"temperatures": (float("nan"),)}, "temperature 0 must be positive"),
+        ({"temperatures": (1.0, 1.0)}, "given twice"),
+        ({"num_prompts": 0}, "num_prompts = 0"),
+        ({"jobs": 0}, "jobs = 0"),
+        ({"seed": -1}, "seed = -1"),
+        ({"max_new_tokens": 0}, "max_new_tokens = 0"),
+    ],
+)
+def test_values_out_of_range_are_named(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        AuditSettings(**values)
+
+
+def test_the_replay_line_repeats_every_setting_that_results_depend_on() -> None:
+    settings = AuditSettings(
+        prompts=Path("my prompts.txt"),
+        num_prompts=7,
+        temperatures=(0.5,),
+        config=make_config(top_k=4, num_top=2, budget=9, depth=3, support_size=16, rule="rrsw"),
+        max_new_tokens=5,
+        seed=3,
+    )
+    words = shlex.split(settings.replay())
+    assert words[:2] == ["rheocheck", "audit"]
+    options = dict(zip(words[2::2], words[3::2], strict=True))
+    assert options == {
+        "--model": "tiny",
+        "--prompts": "my prompts.txt",
+        "--num-prompts": "7",
+        "--temperature": "0.5",
+        "--top-k": "4",
+        "--num-top": "2",
+        "--budget": "9",
+        "--depth": "3",
+        "--support-size": "16",
+        "--rule": "rrsw",
+        "--max-new-tokens": "5",
+        "--seed": "3",
+        "--device": "cpu",
+    }
+
+
+def test_an_unknown_rule_is_refused() -> None:
+    with pytest.raises(ConfigError, match="rule = 'best'"):
+        make_config(top_k=4, num_top=2, budget=9, depth=3, support_size=16, rule="best")

@@ -1,0 +1,132 @@
+"""Faults planted in the torch path turn the audit of the tiny pair LOSSY, or fail its start.
+
+Each test names the stage that has to see the fault; a fault that several stages see is pinned at
+the one that sees it on real trees, because the differential stage has its own tests.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from rheocheck.audit.pair import load_pair
+from rheocheck.certificate import Report, Verdict
+from rheocheck.errors import BackendError
+from rheocheck.gpu import decoding, target
+from rheocheck.gpu.target import TargetModel
+from rheocheck.gpu.tree import Tree
+from tests.audit.small_audit import audit, share_exact_stage, verdicts
+from tests.defects import torch_faults
+
+
+@pytest.fixture(autouse=True)
+def _share(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    share_exact_stage(monkeypatch)
+    yield
+    # A pair that was loaded under a fault must not serve the next test.
+    load_pair.cache_clear()
+
+
+def lossy_stages(report: Report) -> set[str]:
+    return {name for name, verdict in verdicts(report).items() if verdict is Verdict.LOSSY}
+
+
+def test_without_a_fault_no_stage_is_lossy() -> None:
+    assert lossy_stages(audit()) == set()
+
+
+@pytest.mark.parametrize(
+    ("plant", "stages"),
+    [
+        (torch_faults.temperature_ignored_in_ratio, {"differential", "whitebox"}),
+        (torch_faults.residual_is_target, {"differential", "whitebox"}),
+        (torch_faults.fillers_before_probe, {"differential", "whitebox"}),
+        (torch_faults.probe_scored_by_itself, {"differential", "probe"}),
+        (torch_faults.ties_by_token_id, {"differential", "probe"}),
+        (torch_faults.unstable_topk, {"differential", "probe"}),
+        (torch_faults.accept_at_equality, {"differential"}),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_fault_of_the_scheme_is_lossy(
+    plant: torch_faults.Plant, stages: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    report = audit()
+    assert report.verdict is Verdict.LOSSY
+    assert stages <= lossy_stages(report)
+    assert report.claims == []
+
+
+def stale_cache(patch: pytest.MonkeyPatch) -> None:
+    """After a rejection the first nodes of the tree stay in the cache, not the accepted ones."""
+    right = TargetModel.commit
+
+    def wrong(self: TargetModel, state: Any, output: Any, kept: Tensor) -> Any:
+        first = torch.arange(kept.shape[1]).expand_as(kept)
+        return right(self, state, output, torch.where(kept >= 0, first, kept))
+
+    patch.setattr(TargetModel, "commit", wrong)
+
+
+def wrong_mask_row(patch: pytest.MonkeyPatch) -> None:
+    """The second survivor sees the first, which is its sibling or an unrelated node."""
+    right = decoding.tree_inputs
+
+    def wrong(tree: Tree, root: Tensor) -> Any:
+        token, depth, visible = right(tree, root)
+        visible = visible.clone()
+        if visible.shape[1] > 2:
+            visible[:, 2, 1] = True
+        return token, depth, visible
+
+    patch.setattr(decoding, "tree_inputs", wrong)
+
+
+def positions_by_index(patch: pytest.MonkeyPatch) -> None:
+    """A node's position is its index in the tree instead of its depth."""
+    right = decoding.tree_inputs
+
+    def wrong(tree: Tree, root: Tensor) -> Any:
+        token, _, visible = right(tree, root)
+        return token, torch.arange(token.shape[1]).expand_as(token), visible
+
+    patch.setattr(decoding, "tree_inputs", wrong)
+
+
+@pytest.mark.parametrize(
+    "plant", [stale_cache, wrong_mask_row, positions_by_index], ids=lambda plant: plant.__name__
+)
+def test_a_fault_of_the_loop_is_seen_by_plain_passes(
+    plant: torch_faults.Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted after the start-up check, which refuses the same fault in the target itself."""
+    audit(num_prompts=1, regrow_prompts=0)
+    plant(monkeypatch)
+    report = audit(max_new_tokens=16)
+    assert "sampled" in lossy_stages(report)
+    witness = report.stages[-1].details["witness"]
+    assert witness["total_variation"] > 1e-3
+    assert witness["verifier"] != witness["plain"]
+
+
+def test_a_mask_that_is_not_honoured_fails_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    load_pair.cache_clear()
+    monkeypatch.setattr(
+        target,
+        "additive_mask",
+        lambda visible, dtype: torch.zeros(visible.shape, dtype=dtype)[:, None],
+    )
+    with pytest.raises(BackendError, match="runs trees wrongly"):
+        audit()
+
+
+def test_a_cache_that_keeps_rejected_nodes_fails_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    load_pair.cache_clear()
+    stale_cache(monkeypatch)
+    with pytest.raises(BackendError, match="runs trees wrongly"):
+        audit()
