@@ -11,31 +11,13 @@ Source: Li, Wei, Zhang and Zhang (2025), "EAGLE-3", arXiv:2503.01840, Section 3.
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-
-@dataclass(frozen=True, slots=True)
-class RopeScaling:
-    """How rotary frequencies are stretched; `kind` "none" leaves them alone.
-
-    Attributes:
-      kind: "linear" divides every frequency by `factor`; "llama3" only the slow ones, with a smooth
-        passage between `low_frequency` and `high_frequency` turns over `original_length` tokens.
-      factor: The divisor.
-      low_frequency: Turns below which a frequency is divided ("llama3" only).
-      high_frequency: Turns above which it is kept ("llama3" only).
-      original_length: Context length of the unscaled model ("llama3" only).
-    """
-
-    kind: Literal["none", "linear", "llama3"] = "none"
-    factor: float = 1.0
-    low_frequency: float = 1.0
-    high_frequency: float = 4.0
-    original_length: int = 8192
+from rheocheck.gpu.rope import RopeScaling, rope_frequencies, rotate, widen
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +169,10 @@ class DraftLayer(nn.Module):
         )
         # Not a buffer: a cast of the module to half precision would round the frequencies with it.
         dtype = torch.promote_types(feature.dtype, torch.float32)
-        frequency = rope_frequencies(self.config, dtype).to(position.device)
+        config = self.config
+        frequency = rope_frequencies(
+            config.head_dim, config.rope_theta, config.rope_scaling, dtype
+        ).to(position.device)
         angle = position[:, None, :, None] * frequency
         return residual, rotate(query, angle), rotate(key, angle), value
 
@@ -295,42 +280,6 @@ class Eagle3Head(nn.Module):
         return KeyValues(self.fc.weight.new_zeros(shape), self.fc.weight.new_zeros(shape))
 
 
-def widen(values: Tensor) -> Tensor:
-    """The same numbers in float32, or in float64 if they already are."""
-    return values.to(torch.promote_types(values.dtype, torch.float32))
-
-
 def spread_heads(per_kv_head: Tensor, config: HeadConfig) -> Tensor:
     """[batch, kv_heads, ...] -> [batch, heads, ...]: each key head serves adjacent query heads."""
     return per_kv_head.repeat_interleave(config.num_heads // config.num_kv_heads, dim=1)
-
-
-def rope_frequencies(config: HeadConfig, dtype: torch.dtype = torch.float32) -> Tensor:
-    """[head_dim / 2] radians a position, after scaling."""
-    exponent = torch.arange(0, config.head_dim, 2, dtype=dtype) / config.head_dim
-    frequency = config.rope_theta**-exponent
-    scaling = config.rope_scaling
-    if scaling.kind == "linear":
-        return frequency / scaling.factor
-    if scaling.kind == "llama3":
-        turns = scaling.original_length * frequency / (2 * math.pi)
-        span = scaling.high_frequency - scaling.low_frequency
-        keep = ((turns - scaling.low_frequency) / span).clamp(0, 1)
-        return keep * frequency + (1 - keep) * frequency / scaling.factor
-    return frequency
-
-
-def rotate(heads: Tensor, angle: Tensor) -> Tensor:
-    """Rotate the pairs (i, i + head_dim / 2) of each head.
-
-    Args:
-      heads: [batch, heads, tokens, head_dim].
-      angle: [batch, 1, tokens, head_dim / 2] radians.
-
-    Returns:
-      [batch, heads, tokens, head_dim], same dtype.
-    """
-    first, second = widen(heads).chunk(2, dim=-1)
-    cosine, sine = angle.cos(), angle.sin()
-    turned = torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)
-    return turned.to(heads.dtype)

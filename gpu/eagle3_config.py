@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 from rheocheck.errors import InputError, WeightsError
-from rheocheck.gpu.eagle3 import HeadConfig, RopeScaling, default_aux_layers
+from rheocheck.gpu.eagle3 import HeadConfig, default_aux_layers
+from rheocheck.gpu.rope import RopeScaling
 
 # Which hidden state the number X of a config names: the stream entering layer X (Hugging Face's
 # hidden_states[X]) or the one leaving it (hidden_states[X + 1]).

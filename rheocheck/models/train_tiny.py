@@ -155,7 +155,8 @@ def reload_target(out: Path) -> nn.Module:
     """The target as a user gets it: from its files, in float32, frozen."""
     from transformers import LlamaForCausalLM
 
-    model: Any = LlamaForCausalLM.from_pretrained(out / "target", dtype=torch.float32)
+    # The dtype comes from config.json: the argument's name depends on the version.
+    model: Any = LlamaForCausalLM.from_pretrained(out / "target")
     frozen: nn.Module = model.eval().requires_grad_(False)
     return frozen
 

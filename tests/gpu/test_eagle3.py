@@ -1,16 +1,9 @@
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
-from rheocheck.gpu.eagle3 import (
-    Eagle3Head,
-    RopeScaling,
-    default_aux_layers,
-    rope_frequencies,
-    rotate,
-)
+from rheocheck.gpu.eagle3 import Eagle3Head, default_aux_layers
 from tests.gpu.random_heads import KEPT, TARGET_HIDDEN, VOCAB, PathByPath, head_config, random_head
 
 SWITCHES: list[dict[str, Any]] = [
@@ -121,31 +114,6 @@ def test_state_dict_has_the_published_names() -> None:
 
 def test_default_fused_layers_of_a_32_layer_target() -> None:
     assert default_aux_layers(32) == (2, 16, 29)
-
-
-def test_rotation_by_a_quarter_turn_by_hand() -> None:
-    heads = torch.tensor([1.0, 2.0, 3.0, 4.0]).reshape(1, 1, 1, 4)
-    angle = torch.tensor([torch.pi / 2, 0.0]).reshape(1, 1, 1, 2)
-    expected = torch.tensor([-3.0, 2.0, 1.0, 4.0])
-    torch.testing.assert_close(rotate(heads, angle).flatten(), expected)
-
-
-def test_linear_scaling_divides_every_frequency() -> None:
-    config = head_config()
-    scaled = replace(config, rope_scaling=RopeScaling("linear", factor=4.0))
-    torch.testing.assert_close(rope_frequencies(scaled) * 4, rope_frequencies(config))
-
-
-def test_llama3_scaling_keeps_fast_and_divides_slow_frequencies() -> None:
-    config = head_config(head_dim=64, rope_theta=500_000.0)
-    plain = rope_frequencies(config)
-    scaled = rope_frequencies(replace(config, rope_scaling=RopeScaling("llama3", 8.0)))
-    turns = 8192 * plain / (2 * torch.pi)
-    torch.testing.assert_close(scaled[turns > 4], plain[turns > 4])
-    torch.testing.assert_close(scaled[turns < 1], plain[turns < 1] / 8)
-    between = (turns > 1) & (turns < 4)
-    assert between.any()
-    assert ((scaled < plain) & (scaled > plain / 8))[between].all()
 
 
 def test_half_precision_does_not_round_positions() -> None:

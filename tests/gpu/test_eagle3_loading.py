@@ -12,8 +12,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from rheocheck.errors import InputError, WeightsError
-from rheocheck.gpu.eagle3 import Eagle3Head, RopeScaling
+from rheocheck.gpu.eagle3 import Eagle3Head
 from rheocheck.gpu.eagle3_loading import load_head
+from rheocheck.gpu.rope import RopeScaling
 from tests.gpu.random_heads import DRAFT_VOCAB, KEPT, TARGET_HIDDEN, VOCAB, head_config, random_head
 
 LAYERS = 8
