@@ -34,16 +34,17 @@ PYTHON_BITS = 53
 class Recorder:
     """Source of uniforms and categories for one run; numbers its draws."""
 
-    def __init__(self, choose: Choose, grid: bool = False) -> None:
+    def __init__(self, choose: Choose, grid: bool | None = None) -> None:
         """Record through `choose`.
 
         Args:
           choose: The choice oracle.
           grid: False: uniforms are real numbers. True: they are multiples of 2^-53 (2^-24 for
-            single precision), as real generators give, so that an exact 0 can occur.
+            single precision), as real generators give, so that an exact 0 can occur. None: as the
+            oracle's attribute `grid` says, False if it has none.
         """
         self.choose = choose
-        self._grid = grid
+        self._grid = getattr(choose, "grid", False) if grid is None else grid
         self._num_draws = 0
 
     def uniform(self, source: str, bits: int = PYTHON_BITS) -> Uniform:
@@ -104,7 +105,7 @@ def exact_weights(weights: Sequence[Any], source: str) -> list[Fraction]:
 
 @contextmanager
 def recording(
-    choose: Choose, *, grid: bool = False, modules: Sequence[ModuleType] = ()
+    choose: Choose, *, grid: bool | None = None, modules: Sequence[ModuleType] = ()
 ) -> Iterator[Recorder]:
     """Stand in for the generators of random, NumPy and torch while the block runs.
 

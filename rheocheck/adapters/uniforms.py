@@ -320,6 +320,17 @@ class Uniform:
         raise self._unsupported("a power")
 
 
+def draw_uniform(choose: Choose, name: str = "u", bits: int = 53) -> Uniform:
+    """One uniform, real or on a grid as the oracle wants it.
+
+    Args:
+      choose: The choice oracle; if its attribute `grid` is true, uniforms are multiples of 2^-bits.
+      name: What to call the draw in messages.
+      bits: Precision of the generator that the draw stands for.
+    """
+    return Uniform(choose, name, bits if getattr(choose, "grid", False) else None)
+
+
 def _finite(value: Any) -> Fraction:
     exact = as_exact(value)
     if not isinstance(exact, Fraction):
