@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rheocheck.gpu.rope import RopeScaling, rope_frequencies, rotate, widen
+from rheocheck.gpu.rope import UNSCALED, RopeScaling, rope_frequencies, rotate, widen
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class HeadConfig:
     aux_layers: tuple[int, int, int]
     rms_norm_eps: float = 1e-5
     rope_theta: float = 10_000.0
-    rope_scaling: RopeScaling = RopeScaling()
+    rope_scaling: RopeScaling = UNSCALED
     norm_before_residual: bool = False
     norm_before_fc: bool = False
     fc_norm: bool = False

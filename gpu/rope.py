@@ -28,6 +28,9 @@ class RopeScaling:
     original_length: int = 8192
 
 
+UNSCALED = RopeScaling()
+
+
 def widen(values: Tensor) -> Tensor:
     """The same numbers in float32, or in float64 if they already are."""
     return values.to(torch.promote_types(values.dtype, torch.float32))
