@@ -8,21 +8,23 @@ Claim. Merged verification is lossless at every node for which it was decided *w
 expanded*, all its children then surviving whatever is drawn later (`foreseen`); other nodes are
 verified probe first.
 
-Proof. Let u be such a node and h what was drawn before u was expanded. The decision is a function
-of h, and so is all that verification does before it tests u's children, up to draws below other
-nodes. Given h, u's probe X has the probe's law and all children survive, so Z ~ w: a child c of C
-is accepted with probability target(c) and Z = z with min(target, w)(z), whatever is drawn below u.
-So given that a child v was accepted, the draws below v have their law still, and the argument goes
-on at v. The last token of the round has the residual law, because the tests at u are lossless for
-the law of the candidates that they meet.
+Proof. Write h for what was drawn before a node u was expanded. By induction from the root: given h,
+the probability that verification reaches u does not depend on any draw below u. For let w be u's
+parent; the same holds for w, and the decision at w is part of h. If u is a top token that was
+expanded before w's probe was drawn, it is a candidate for certain, so it is accepted with its
+target probability under either rule: what is drawn below u can only decide whether w's probe
+survives, never its law. Otherwise w's probe is part of h, and the tests before u are fixed by it.
+So given that u is reached its own probe still has its law. If all children of u survive, they are C
+and Z ~ w, and the tests are lossless for that law; if u is verified probe first, they are lossless
+because the probe's survival was settled before its token. Either way the next token has the target
+law given h, and the induction goes on at the accepted child.
 
 Two shorter conditions are not enough; `COUNTEREXAMPLES` has exact instances.
 
 * `survivors`: all children of u are in the tree that was drawn. A filler's survival depends on X.
-* `regrown`: all children survive for every other X, all other draws left as they are. This also
-  looks at draws below u. Given them, u itself is verified losslessly; but they decide which of two
-  rules u gets, the rules accept a child v with different probabilities, and so v's own probe no
-  longer has its law once v was accepted.
+* `regrown`: all children survive for every other X, all other draws left as they are. That looks at
+  draws below u. They then decide which of two rules u gets; given X, the rules accept a child v
+  with different probabilities; so v's own probe no longer has its law once v was accepted.
 
 The condition can be dropped if the *drafting* is merged instead (`core_and_merged_child`): C as the
 top and Z as the probe, drawn from w last, with a score that is the same for every token. That is a
@@ -33,6 +35,7 @@ Source: Hu, Weng and Zhang (2026), arXiv:2609.21827, for dual identity and probe
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, TypeAlias
 
@@ -49,12 +52,75 @@ from rheocheck.bounds.growth import (
 from rheocheck.bounds.laws import DraftLike
 from rheocheck.config import SpeculationConfig
 from rheocheck.errors import InputError
-from rheocheck.reference import Choose, Role, as_law
+from rheocheck.reference import Choose, Role, Violation, as_law, exact_law, worst_violation
 
 Condition: TypeAlias = Literal["never", "survivors", "regrown", "foreseen"]
 CONDITIONS: tuple[Condition, ...] = ("never", "survivors", "regrown", "foreseen")
 Program: TypeAlias = Callable[[Choose], Path]
 ZERO, ONE = Fraction(0), Fraction(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Counterexample:
+    """An instance on which merged verification under too weak a condition is lossy.
+
+    Attributes:
+      condition: The condition.
+      config: The scheme.
+      target: Weights of the target law by path; the other paths have all mass on token 0.
+      draft: Weights of the draft law by path, likewise.
+      everywhere: Whether the laws at the root are those of every path instead.
+    """
+
+    condition: Condition
+    config: SpeculationConfig
+    target: dict[Path, tuple[int, ...]]
+    draft: dict[Path, tuple[int, ...]]
+    everywhere: bool = False
+
+    def target_at(self, path: Path) -> tuple[Fraction, ...]:
+        """[vocab] target law."""
+        return self._law(self.target, path)
+
+    def draft_at(self, path: Path) -> tuple[Fraction, ...]:
+        """[vocab] draft law."""
+        return self._law(self.draft, path)
+
+    def violation(self, condition: Condition | None = None) -> Violation | None:
+        """Where the round's law is not the target's; None if it is lossless.
+
+        Args:
+          condition: Another condition to try on the same models; None keeps this one's.
+        """
+        program = merged_round(
+            self.target_at, self.draft_at, self.config, condition or self.condition
+        )
+        return worst_violation(exact_law(program), self.target_at)
+
+    def _law(self, weights: dict[Path, tuple[int, ...]], path: Path) -> tuple[Fraction, ...]:
+        root = weights[()]
+        point = (1, *[0] * (len(root) - 1))
+        found = root if self.everywhere else weights.get(path, point)
+        return tuple(Fraction(weight, sum(found)) for weight in found)
+
+
+COUNTEREXAMPLES = (
+    # Found by exhausting laws that are the same at every path, by common denominator: 6 is least.
+    Counterexample(
+        "survivors",
+        SpeculationConfig(top_k=3, num_top=1, budget=3, depth=2),
+        {(): (5, 1, 0)},
+        {(): (3, 2, 1)},
+        everywhere=True,
+    ),
+    # Found at random, then every law replaced by simpler ones for as long as it stayed lossy.
+    Counterexample(
+        "regrown",
+        SpeculationConfig(top_k=3, num_top=1, budget=6, depth=2),
+        {(): (1, 1, 0), (1,): (1, 1, 0)},
+        {(): (3, 2, 1), (1,): (2, 2, 1)},
+    ),
+)
 
 
 def merged_round(
@@ -82,6 +148,7 @@ def merged_round(
     if condition not in CONDITIONS:
         raise InputError(f"condition is {condition!r}; required: one of {', '.join(CONDITIONS)}")
     expand = expansions_of(draft, config, drafting)
+    foresee = condition == "foreseen"
     decided: dict[Any, bool] = {}  # a program runs once for every outcome of every draw
 
     def program(choose: Choose) -> Path:
@@ -98,7 +165,6 @@ def merged_round(
             }
         return _verify(tree, merged, target, choose)
 
-    foresee = condition == "foreseen"
     return program
 
 
