@@ -14,7 +14,7 @@ from rheocheck.audit.emissions import join
 from rheocheck.audit.findings import StageFindings, run_verdict, settle
 from rheocheck.audit.pair import PairSource, load_pair
 from rheocheck.audit.probe import ProbeRun, probe_stage
-from rheocheck.audit.prompts import read_prompts
+from rheocheck.audit.prompts import Prompt, read_prompts
 from rheocheck.audit.sampled import SampledRun, sampled_stage
 from rheocheck.audit.settings import AuditSettings
 from rheocheck.audit.tasks import PROMPTS_PER_TASK, Task, TaskFindings, run_tasks
@@ -66,8 +66,9 @@ def run_audit(settings: AuditSettings, progress: ProgressCallback | None = None)
     """
     started = time.perf_counter()
     source = PairSource.of(settings)
+    texts = read_prompts(settings.prompts, settings.num_prompts)
     pair = load_pair(source)
-    prompts = _encode(settings, pair)
+    prompts = _encode(texts, settings, pair)
     jobs = settings.jobs if settings.device == "cpu" else 1
     replay = settings.replay()
 
@@ -101,7 +102,7 @@ def run_audit(settings: AuditSettings, progress: ProgressCallback | None = None)
     )
 
 
-def _encode(settings: AuditSettings, pair: Pair) -> list[tuple[int, ...]]:
+def _encode(texts: Sequence[Prompt], settings: AuditSettings, pair: Pair) -> list[tuple[int, ...]]:
     """Tokens of each prompt, checked against the target's limits.
 
     Raises:
@@ -109,7 +110,7 @@ def _encode(settings: AuditSettings, pair: Pair) -> list[tuple[int, ...]]:
     """
     encoded = []
     room = settings.max_new_tokens + settings.config.depth
-    for prompt in read_prompts(settings.prompts, settings.num_prompts):
+    for prompt in texts:
         tokens = tuple(pair.tokenizer.encode(prompt.text))
         try:
             pair.target.check_prompts([tokens], room)

@@ -27,16 +27,25 @@ app.command(name="certify")(certify)
 app.command(name="audit")(audit)
 
 
-@app.callback()
-def options(
-    version: bool = typer.Option(False, "--version", help="Print the version and exit."),
-) -> None:
-    """Proves that a speculative-decoding sampler is lossless, or shows where it is not."""
-    if version:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         from rheocheck import __version__
 
         typer.echo(f"rheocheck {__version__}")
         raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: bool = typer.Option(
+        False,
+        "--version",
+        help="Print the version and exit.",
+        is_eager=True,
+        callback=_print_version,
+    ),
+) -> None:
+    """Proves that a speculative-decoding sampler is lossless, or shows where it is not."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

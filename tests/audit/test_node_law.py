@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rheocheck.audit.node_law import check_node
 from rheocheck.config import Rule, SpeculationConfig
-from rheocheck.gpu import verification
+from rheocheck.gpu import tree, verification
 from tests.audit.node_cases import random_node
 
 CONFIGS = st.builds(
@@ -97,15 +97,13 @@ def test_a_ratio_that_ignores_the_temperature_is_seen() -> None:
 
 def test_a_probe_that_is_not_drawn_by_its_law_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing at another temperature than the ratio's is caught by the ends of the intervals."""
-    from rheocheck.audit import node_law
-
     node, token_ids = random_node(1, CONFIG, 0.7)
-    right = node_law.trees.grow
+    right = tree.grow
 
     def wrong(drafter: Any, uniforms: Any, config: Any, temperature: float, **more: Any) -> Any:
         return right(drafter, uniforms, config, 1.0, **more)
 
-    monkeypatch.setattr(node_law.trees, "grow", wrong)
+    monkeypatch.setattr(tree, "grow", wrong)
     finding = check_node(node, CONFIG, 0.7, token_ids)
     assert finding.misdrawn is not None
     assert finding.is_violation

@@ -21,6 +21,7 @@ def without_times(report: Report) -> str:
     facts = {key: value for key, value in report.facts.items() if "seconds" not in key}
     settings = {key: value for key, value in report.settings.items() if key != "jobs"}
     update = {"stages": stages, "facts": facts, "settings": settings, "seconds": None}
+    update["environment"] = {}
     return report.model_copy(update=update).model_dump_json()
 
 
