@@ -129,7 +129,8 @@ def node_values(laws: NodeLaws, cell: Cell) -> dict[str, Array]:
 
     Returns:
       [node] arrays: one a rule of NODE_RULES ("merged" is the optimum), "topk" (the first tokens as
-      point masses), and "t", the target mass off the top.
+      point masses), "t", the target mass off the top, and "overlap", the sum of min(target,
+      probe_law).
     """
     kept = _kept(laws.ranking, cell.support_size)
     laws = NodeLaws(
@@ -143,6 +144,7 @@ def node_values(laws: NodeLaws, cell: Cell) -> dict[str, Array]:
     }
     values["topk"] = layout.target[..., : cell.top_k].sum(axis=-1)
     values["t"] = 1 - layout.target[..., : cell.num_top].sum(axis=-1)
+    values["overlap"] = np.minimum(layout.target, layout.probe_law).sum(axis=-1)
     return values
 
 
