@@ -56,9 +56,11 @@ def number(given: float | int | None) -> str:
 
 
 def value(given: Any) -> str:
-    """Any JSON value as one readable line."""
+    """Any JSON value as one readable line; an empty list or mapping is "none"."""
     if given is None or (isinstance(given, (int, float)) and not isinstance(given, bool)):
         return number(given)
+    if isinstance(given, (Mapping, list, tuple)) and not given:
+        return "none"
     if isinstance(given, Mapping):
         return ", ".join(f"{key}: {value(item)}" for key, item in given.items())
     if isinstance(given, (list, tuple)):
