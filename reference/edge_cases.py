@@ -114,6 +114,9 @@ EDGE_CASES: dict[str, EdgeCase] = {
     "scores tied across layers": _case(
         _law(2, 1), _law(1, 1), top_k=2, budget=4, depth=3, rotated=False
     ),
+    "layer wider than the frontier": _case(
+        _law(1, 2), _law(9, 1), top_k=2, budget=9, depth=3, rotated=False
+    ),
     "greedy target": _case(_law(0, 1, 0), _DRAFT),
     "greedy draft": _case(_TARGET, _law(1, 0, 0)),
     "greedy target and draft": _case(_law(0, 1, 0), _law(1, 0, 0)),

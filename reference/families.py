@@ -178,7 +178,10 @@ def point_mass(token: int, vocab: int) -> Law:
 
 
 def _positive(generator: random.Random, vocab: int, num_top: int) -> tuple[Law, DraftLaws]:
-    return random_law(generator, vocab, 1, 7), random_law(generator, vocab, 1, 7)
+    """No zeros; the draft is peaked half of the time, which makes deep trees."""
+    target, flat = random_law(generator, vocab, 1, 7), random_law(generator, vocab, 1, 7)
+    peaked = law_of([4 ** generator.randrange(4) for _ in range(vocab)])
+    return target, peaked if generator.random() < 0.5 else flat
 
 
 def _zeros(generator: random.Random, vocab: int, num_top: int) -> tuple[Law, DraftLaws]:
