@@ -76,6 +76,7 @@ class _Draw:
         self.high = Fraction(1 if bits is None else 2**bits)
         self.num_splits = 0
         self.spent = False
+        self._note("uniform drawn")
 
     def is_below(self, threshold: Exact, inclusive: bool) -> bool:
         """Decide draw < threshold, or <= if `inclusive`, and narrow the interval to the answer."""
@@ -97,14 +98,18 @@ class _Draw:
         below = self.choose.bernoulli((cut - self.low) / (self.high - self.low))
         self.num_splits += 1
         if self.num_splits > 1:
-            note = getattr(self.choose, "note", None)
-            if note is not None:
-                note("uniform split again", self.name)
+            self._note("uniform split again")
         if below:
             self.high = cut
         else:
             self.low = cut
         return below
+
+    def _note(self, fact: str) -> None:
+        """Tell the oracle, if it takes notes; they help to name the cause of a defect."""
+        note = getattr(self.choose, "note", None)
+        if note is not None:
+            note(fact, self.name)
 
     def interval(self) -> tuple[Fraction, Fraction]:
         unit = 1 if self.bits is None else 2**self.bits

@@ -1,0 +1,290 @@
+"""Counterexamples that people can read: the smallest instance found, and why it fails."""
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from rheocheck.audit.causes import likely_causes
+from rheocheck.audit.sampler_family import (
+    LawTable,
+    SamplerInstance,
+    denominator,
+    instance_size,
+    laws_up_to,
+)
+from rheocheck.audit.sampler_run import Limits, SamplerPath, sampler_law, sampler_paths
+from rheocheck.errors import RheocheckError
+from rheocheck.protocols import Path, Sampler, Shrinkable
+from rheocheck.reference import Law, Violation, total_variation, worst_violation
+
+_SHOWN_LAWS = 10
+# A smaller instance is looked for among laws of at most this many parts.
+_LARGEST_DENOMINATOR = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Counterexample:
+    """An instance on which a sampler is lossy.
+
+    Attributes:
+      sampler: The sampler, perhaps a smaller one of the same kind.
+      instance: The laws.
+      emissions: Exact law of what it emits.
+      violation: The worst place.
+      total_variation: Of the joint law.
+      first_token: Total variation of the first token alone.
+      path: The likeliest run that emits the token at that place; None if none does.
+      asked: Paths at which the target was asked on any run, in order of length.
+      causes: Sentences, most telling first; perhaps none.
+      minimal: Whether every single simplification was tried and none still fails.
+    """
+
+    sampler: Sampler
+    instance: SamplerInstance
+    emissions: dict[Path, Fraction]
+    violation: Violation
+    total_variation: Fraction
+    first_token: Fraction
+    path: SamplerPath | None
+    asked: tuple[Path, ...]
+    causes: tuple[str, ...]
+    minimal: bool
+
+
+def smallest_failing(
+    sampler: Sampler,
+    instance: SamplerInstance,
+    limits: Limits,
+    deadline: float,
+    tolerance: Fraction = Fraction(0),
+) -> Counterexample | None:
+    """Simplify a failing instance until no single step still fails.
+
+    Steps, in this order: a smaller sampler of the same kind, one token less, one row less, a
+    simpler law in a row. Each is kept if the sampler is still lossy on it.
+
+    Args:
+      sampler: A sampler that is lossy on `instance`.
+      instance: Where.
+      limits: Bounds of one enumeration.
+      deadline: Time (of time.monotonic) at which to stop simplifying.
+      tolerance: Largest total variation that counts as lossless.
+
+    Returns:
+      The counterexample; None if `instance` itself cannot be enumerated within the limits.
+    """
+    minimal = False
+    while not minimal and time.monotonic() < deadline:
+        for smaller_sampler, smaller in _simpler(sampler, instance):
+            if time.monotonic() > deadline:
+                break
+            if _fails(smaller_sampler, smaller, limits, deadline, tolerance):
+                sampler, instance = smaller_sampler, smaller
+                break
+        else:
+            minimal = True
+    return _described(sampler, instance, limits, minimal)
+
+
+def _fails(
+    sampler: Sampler,
+    instance: SamplerInstance,
+    limits: Limits,
+    deadline: float,
+    tolerance: Fraction,
+) -> bool:
+    try:
+        law = sampler_law(sampler, instance, limits, deadline)
+    except RheocheckError:
+        return False  # another fault than the one that is being simplified
+    if not law.complete or worst_violation(law.emissions, instance.target) is None:
+        return False
+    length = max(map(len, law.emissions))
+    return total_variation(law.emissions, instance.target, length) > tolerance
+
+
+def _simpler(
+    sampler: Sampler, instance: SamplerInstance
+) -> Iterator[tuple[Sampler, SamplerInstance]]:
+    if isinstance(sampler, Shrinkable):
+        for smaller in sampler.smaller():
+            yield smaller, instance
+    for simpler in (*_fewer_tokens(instance), *_fewer_rows(instance), *_simpler_laws(instance)):
+        yield sampler, simpler
+
+
+def _fewer_tokens(instance: SamplerInstance) -> Iterator[SamplerInstance]:
+    """Strike a token out of every law, or merge it into another one."""
+    if instance.vocab == 1:
+        return
+    for token in reversed(range(instance.vocab)):
+        for other in range(instance.vocab):
+            into = None if other == token else other
+            yield SamplerInstance(
+                instance.group,
+                _without_token(instance.target, token, into),
+                _without_token(instance.draft, token, into),
+            )
+
+
+def _without_token(table: LawTable, token: int, into: int | None) -> LawTable:
+    rows = {}
+    for context, law in table.rows.items():
+        if token in context:
+            continue
+        masses = list(law)
+        struck = masses[token]
+        if into is not None:
+            masses[into] += struck
+        del masses[token]
+        total = sum(masses, Fraction(0))
+        if total == 0:
+            masses, total = [Fraction(1)] * len(masses), Fraction(len(masses))
+        renamed = tuple(other - (other > token) for other in context)
+        rows[renamed] = tuple(mass / total for mass in masses)
+    return LawTable(rows)
+
+
+def _fewer_rows(instance: SamplerInstance) -> Iterator[SamplerInstance]:
+    """Drop all rows but the first of a table, or one of them."""
+    for name in ("target", "draft"):
+        table: LawTable = getattr(instance, name)
+        if len(table.rows) == 1:
+            continue
+        yield _with(instance, name, {(): table.rows[()]})
+        for context in sorted(table.rows, key=len, reverse=True):
+            if context:
+                kept = {key: law for key, law in table.rows.items() if key != context}
+                yield _with(instance, name, kept)
+
+
+def _simpler_laws(instance: SamplerInstance) -> Iterator[SamplerInstance]:
+    """Replace a row by each simpler law, the simplest first."""
+    for name in ("target", "draft"):
+        table: LawTable = getattr(instance, name)
+        for context, law in table.rows.items():
+            for simpler in _laws_below(law):
+                yield _with(instance, name, {**table.rows, context: simpler})
+
+
+def _laws_below(law: Law) -> Iterable[Law]:
+    """Laws of a smaller denominator, or of the same one that come before it in a fixed order."""
+    largest = min(denominator(law), _LARGEST_DENOMINATOR)
+    for simpler in laws_up_to(len(law), largest):
+        if simpler == law:
+            return
+        yield simpler
+
+
+def _with(instance: SamplerInstance, name: str, rows: dict[Path, Law]) -> SamplerInstance:
+    table = LawTable(rows)
+    if name == "target":
+        return SamplerInstance(instance.group, table, instance.draft)
+    return SamplerInstance(instance.group, instance.target, table)
+
+
+def _described(
+    sampler: Sampler, instance: SamplerInstance, limits: Limits, minimal: bool
+) -> Counterexample | None:
+    paths: list[SamplerPath] = []
+    emissions: dict[Path, Fraction] = {}
+    for path in sampler_paths(sampler, instance, limits):
+        paths.append(path)
+        emissions[path.emission] = emissions.get(path.emission, Fraction(0)) + path.probability
+        if len(paths) > limits.max_paths:
+            return None
+    violation = worst_violation(emissions, instance.target)
+    if violation is None:
+        return None
+    longer = (*violation.path, violation.token)
+    witnesses = [path for path in paths if path.emission[: len(longer)] == longer]
+    asked = sorted({context for path in paths for context in path.asked}, key=lambda p: (len(p), p))
+    length = max(map(len, emissions))
+    return Counterexample(
+        sampler,
+        instance,
+        emissions,
+        violation,
+        total_variation(emissions, instance.target, length),
+        total_variation(emissions, instance.target, 1),
+        max(witnesses, key=lambda path: path.probability, default=None),
+        tuple(asked),
+        tuple(likely_causes(paths, instance, emissions)),
+        minimal,
+    )
+
+
+def counterexample_json(found: Counterexample) -> dict[str, Any]:
+    """A counterexample as JSON values; fractions are strings."""
+    instance, violation = found.instance, found.violation
+    laws = [
+        {
+            "path": list(path),
+            "target": [str(mass) for mass in instance.target(path)],
+            "draft": [str(mass) for mass in instance.draft(path)],
+        }
+        for path in found.asked or ((),)
+    ]
+    emissions = sorted(found.emissions.items(), key=lambda item: (-item[1], item[0]))
+    return {
+        "sampler": repr(found.sampler),
+        "vocab": instance.vocab,
+        "size": list(instance_size(instance)),
+        "laws": laws,
+        "path": list(violation.path),
+        "token": violation.token,
+        "got": str(violation.got),
+        "wanted": str(violation.wanted),
+        "total_variation": str(found.total_variation),
+        "first_token_total_variation": str(found.first_token),
+        "emissions": [[list(emission), str(mass)] for emission, mass in emissions],
+        "choices": [str(choice) for choice in found.path.choices] if found.path else [],
+        "rounds": [list(tokens) for tokens in found.path.rounds] if found.path else [],
+        "causes": list(found.causes),
+        "minimal": found.minimal,
+    }
+
+
+def counterexample_lines(found: dict[str, Any]) -> list[str]:
+    """A counterexample for people.
+
+    Args:
+      found: What `counterexample_json` returned.
+
+    Returns:
+      Lines without markup.
+    """
+    vocab = found["vocab"]
+    search = "no single simplification fails" if found["minimal"] else "search stopped by its time"
+    lines = [f"Smallest counterexample found ({vocab} tokens; {search}): {found['sampler']}"]
+    for row in found["laws"][:_SHOWN_LAWS]:
+        lines.append(
+            f"  after {_path(row['path'])}: target ({', '.join(row['target'])}), draft "
+            f"({', '.join(row['draft'])})"
+        )
+    left_out = len(found["laws"]) - _SHOWN_LAWS
+    if left_out > 0:
+        lines.append(f"  and after {left_out} more paths (see --json)")
+    token, path = found["token"], found["path"]
+    lines += [
+        f"  after {_path(path)}, token {token}:",
+        f"    got    {found['got']}, the probability that the emission extends "
+        f"{_path([*path, token])}",
+        f"    wanted {found['wanted']}, the probability that it goes beyond {_path(path)} times "
+        f"the target's of token {token} there",
+        f"  total variation of the joint law {found['total_variation']}, of the first token alone "
+        f"{found['first_token_total_variation']}",
+    ]
+    if found["choices"]:
+        emitted = " then ".join(_path(tokens) for tokens in found["rounds"])
+        lines.append(f"  one run that emits {emitted}: {'; '.join(found['choices'])}")
+    lines += [f"  cause: {cause}" for cause in found["causes"]]
+    if not found["causes"]:
+        lines.append("  cause: not told by the draws and the laws asked for")
+    return lines
+
+
+def _path(path: list[int]) -> str:
+    return f"({', '.join(map(str, path))})" if path else "the empty path"

@@ -1,0 +1,186 @@
+"""Target and draft laws that a sampler under test is given, the smallest instances first."""
+
+import itertools
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from math import lcm
+from typing import TypeAlias
+
+from rheocheck.reference import Law, Path
+
+VOCABS = (2, 3, 4)
+CONSTANT_GROUP = "constant laws, every pair of small denominators"
+EDGE_GROUP = "point masses, disjoint supports, ties, zeros"
+HISTORY_GROUP = "laws that look at the last tokens"
+GROUPS = (CONSTANT_GROUP, EDGE_GROUP, HISTORY_GROUP)
+Rows: TypeAlias = Mapping[Path, Law]
+
+
+@dataclass(frozen=True, slots=True)
+class LawTable:
+    """Laws by context: the row of a path is that of its longest suffix that has one.
+
+    Attributes:
+      rows: Law of each context; the empty context is always there.
+    """
+
+    rows: Rows
+
+    def __call__(self, path: Path) -> Law:
+        """[vocab] law after `path`."""
+        for start in range(len(path) + 1):
+            law = self.rows.get(path[start:])
+            if law is not None:
+                return law
+        raise AssertionError("a table has a row for the empty context")
+
+    @property
+    def vocab(self) -> int:
+        """Number of tokens."""
+        return len(self.rows[()])
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerInstance:
+    """One pair of laws.
+
+    Attributes:
+      group: What the laws have in common: one of GROUPS.
+      target: Target law by path.
+      draft: Draft law by path.
+    """
+
+    group: str
+    target: LawTable
+    draft: LawTable
+
+    @property
+    def vocab(self) -> int:
+        """Number of tokens."""
+        return self.target.vocab
+
+
+def denominator(law: Law) -> int:
+    """Least common denominator of a law."""
+    return lcm(*(mass.denominator for mass in law))
+
+
+def instance_size(instance: SamplerInstance) -> tuple[int, ...]:
+    """Order of instances: fewest tokens, fewest rows, smallest denominators, fewest zeros last."""
+    laws = [*instance.target.rows.values(), *instance.draft.rows.values()]
+    denominators = [denominator(law) for law in laws]
+    support = sum(mass > 0 for law in laws for mass in law)
+    return (instance.vocab, len(laws), max(denominators), sum(denominators), support)
+
+
+def laws_up_to(vocab: int, largest: int) -> list[Law]:
+    """Every law on `vocab` tokens of denominator at most `largest`, by denominator."""
+    found: dict[Law, None] = {}
+    for total in range(1, largest + 1):
+        for cuts in itertools.combinations_with_replacement(range(total + 1), vocab - 1):
+            edges = (0, *cuts, total)
+            found[tuple(Fraction(b - a, total) for a, b in itertools.pairwise(edges))] = None
+    return sorted(found, key=lambda law: (denominator(law), sum(mass > 0 for mass in law)))
+
+
+def sampler_family(
+    quick: bool = False, seed: int = 0, max_vocab: int = VOCABS[-1]
+) -> list[SamplerInstance]:
+    """The instances a sampler is checked on.
+
+    Args:
+      quick: About a third of them.
+      seed: Changes the laws that look at the last tokens.
+      max_vocab: Largest vocabulary, 2 to 4.
+
+    Returns:
+      The instances by size: smallest first.
+    """
+    made = itertools.chain(_constant(quick), _edges(quick), _histories(quick, seed))
+    distinct: dict[str, SamplerInstance] = {}
+    for instance in made:
+        if instance.vocab <= max_vocab:
+            distinct.setdefault(repr((instance.target, instance.draft)), instance)
+    return sorted(distinct.values(), key=instance_size)
+
+
+def family_text(quick: bool, seed: int, max_vocab: int) -> str:
+    """What the family is, for a claim."""
+    largest = 2 if quick else 4
+    pairs = f"every pair of constant laws of denominator up to {largest} on 2 tokens"
+    if max_vocab > 2 and not quick:
+        pairs += " and up to 2 on 3 tokens"
+    return (
+        f"{pairs}; point masses, disjoint supports, ties and zeros on 2 to {max_vocab} tokens; "
+        f"laws on 2 to {max_vocab} tokens that look at the last one or two tokens, zeros common, "
+        f"seed {seed}"
+    )
+
+
+def _constant(quick: bool) -> Iterator[SamplerInstance]:
+    ranges = ((2, 2),) if quick else ((2, 4), (3, 2))
+    for vocab, largest in ranges:
+        for target, draft in itertools.product(laws_up_to(vocab, largest), repeat=2):
+            yield _pair(CONSTANT_GROUP, target, draft)
+
+
+def _edges(quick: bool) -> Iterator[SamplerInstance]:
+    for vocab in VOCABS:
+        uniform = _law([1] * vocab)
+        first, last = _law([1] + [0] * (vocab - 1)), _law([0] * (vocab - 1) + [1])
+        skew = _law([2 ** (vocab - 1 - token) for token in range(vocab)])
+        tilted = skew[::-1]
+        pairs = [(skew, tilted), (uniform, last), (first, last), (skew, uniform), (first, skew)]
+        if vocab > 2:
+            head = _law([1, 1] + [0] * (vocab - 2))
+            gapped = _law([1] + [0] * (vocab - 2) + [2])
+            pairs += [(head, gapped), (gapped, uniform), (uniform, head)]
+        if vocab > 3:
+            tail = _law([0, 0, 1, 2])
+            pairs += [(head, tail), (_law([0, 3, 2, 1]), _law([4, 0, 1, 1]))]
+        if not quick:
+            pairs += [(skew, skew), (last, uniform), (tilted, first), (uniform, skew)]
+        for target, draft in pairs:
+            yield _pair(EDGE_GROUP, target, draft)
+
+
+def _histories(quick: bool, seed: int) -> Iterator[SamplerInstance]:
+    counts = {2: 8, 3: 4, 4: 2} if quick else {2: 24, 3: 10, 4: 4}
+    for vocab, count in counts.items():
+        for number in range(count):
+            generator = random.Random(f"{seed}/{vocab}/{number}")
+            # Zeros cut paths off, so every other instance has none.
+            least = number % 2
+            memory = 1 + (number // 2) % 2
+            yield SamplerInstance(
+                HISTORY_GROUP,
+                LawTable(_random_rows(generator, vocab, memory, least)),
+                LawTable(_random_rows(generator, vocab, memory, least)),
+            )
+
+
+def _random_rows(generator: random.Random, vocab: int, memory: int, least: int) -> dict[Path, Law]:
+    contexts = (
+        context
+        for length in range(memory + 1)
+        for context in itertools.product(range(vocab), repeat=length)
+    )
+    rows = {}
+    for context in contexts:
+        weights = [generator.randint(least, 3) for _ in range(vocab)]
+        if not any(weights):
+            weights[generator.randrange(vocab)] = 1
+        rows[context] = _law(weights)
+    return rows
+
+
+def _pair(group: str, target: Law, draft: Law) -> SamplerInstance:
+    return SamplerInstance(group, LawTable({(): target}), LawTable({(): draft}))
+
+
+def _law(weights: Iterable[int]) -> Law:
+    listed = list(weights)
+    total = sum(listed)
+    return tuple(Fraction(weight, total) for weight in listed)

@@ -1,0 +1,393 @@
+"""Runs a sampler under test for every outcome of every draw, and says plainly what it did wrong."""
+
+import contextlib
+import operator
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+from rheocheck.audit.sampler_family import SamplerInstance
+from rheocheck.errors import BudgetExceededError, ProgramError, RheocheckError
+from rheocheck.protocols import Choose, Path, Sampler
+from rheocheck.reference import enumerate_paths
+
+Rounds: TypeAlias = tuple[Path, ...]
+"""Emission of each round."""
+_SHOWN_CHOICES = 12
+_VERBS = ("raised", "returned", "did", "made", "drew", "gave")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Where an enumeration stops.
+
+    Attributes:
+      max_paths: Most runs on one instance.
+      max_seconds: Seconds of the whole check.
+      max_run_seconds: Seconds of one run of the sampler; it is interrupted after that.
+      max_choices: Most branching draws in one run.
+    """
+
+    max_paths: int = 50_000
+    max_seconds: float = 300.0
+    max_run_seconds: float = 20.0
+    max_choices: int = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One call of `choose` in one run.
+
+    Attributes:
+      weights: [branch] probabilities; of a coin (tails, heads).
+      taken: Branch.
+      is_coin: Whether it was `choose.bernoulli`.
+    """
+
+    weights: tuple[Fraction, ...]
+    taken: int
+    is_coin: bool
+
+    def __str__(self) -> str:
+        """As people read it."""
+        if self.is_coin:
+            return f"bernoulli({self.weights[1]}) -> {bool(self.taken)}"
+        return f"categorical({', '.join(map(str, self.weights))}) -> {self.taken}"
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerPath:
+    """One run.
+
+    Attributes:
+      rounds: Emission of each round.
+      probability: Of its choices.
+      choices: All calls of `choose`, those without alternative too.
+      notes: (name, value) of each note taken.
+      asked: Paths at which the target was asked, in order.
+    """
+
+    rounds: Rounds
+    probability: Fraction
+    choices: tuple[Choice, ...]
+    notes: tuple[tuple[str, Any], ...]
+    asked: tuple[Path, ...]
+
+    @property
+    def emission(self) -> Path:
+        """Tokens of all rounds."""
+        return sum(self.rounds, ())
+
+
+@dataclass(slots=True)
+class SamplerLaw:
+    """What was enumerated on one instance.
+
+    Attributes:
+      emissions: Probability of each emission met.
+      num_paths: Runs.
+      complete: Whether every outcome of every draw was met; if not, `emissions` is a lower bound.
+      used_uniforms: Whether the sampler compared uniforms with thresholds.
+    """
+
+    emissions: dict[Path, Fraction] = field(default_factory=dict)
+    num_paths: int = 0
+    complete: bool = True
+    used_uniforms: bool = False
+
+
+class Tracer:
+    """`choose` as the sampler sees it: passes draws on, remembers them, takes notes."""
+
+    def __init__(self, grid: bool = False) -> None:
+        """Make a tracer; uniforms are multiples of 2^-53 if `grid`."""
+        self.grid = grid
+        self.choices: list[Choice] = []
+        self.notes: list[tuple[str, Any]] = []
+        self.asked: list[Path] = []
+        self._choose: Choose | None = None
+
+    def start(self, choose: Choose) -> None:
+        """Begin a run that draws through `choose`."""
+        self._choose = choose
+        self.choices, self.notes, self.asked = [], [], []
+
+    def categorical(self, weights: Sequence[Any]) -> int:
+        """Draw an index with probability `weights[index]`."""
+        assert self._choose is not None
+        given = tuple(weights)
+        for index, weight in enumerate(given):
+            self._check_finite(weight, f"weight {index} of choose.categorical")
+        taken = self._choose.categorical(given)
+        self.choices.append(Choice(given, taken, False))
+        return taken
+
+    def bernoulli(self, probability: Any) -> bool:
+        """Draw True with `probability`."""
+        assert self._choose is not None
+        self._check_finite(probability, "the probability of choose.bernoulli")
+        heads = self._choose.bernoulli(probability)
+        self.choices.append(Choice((1 - probability, probability), int(heads), True))
+        return heads
+
+    def note(self, name: str, value: Any) -> None:
+        """Remember a fact about this run."""
+        self.notes.append((name, value))
+
+    def _check_finite(self, weight: Any, what: str) -> None:
+        if isinstance(weight, float) and not abs(weight) < float("inf"):
+            raise ProgramError(f"{what} is {weight!r}; required: a finite exact rational")
+
+    def trail(self) -> str:
+        """The choices so far, with their weights."""
+        shown = [str(choice) for choice in self.choices[-_SHOWN_CHOICES:]]
+        if not shown:
+            return "no choice led there"
+        left_out = len(self.choices) - len(shown)
+        before = f"{left_out} more, then " if left_out else ""
+        return f"choices that led there: {before}{'; '.join(shown)}"
+
+
+class _TookTooLong(BaseException):
+    """Interrupts a sampler; no Exception, so that it cannot be swallowed by `except Exception`."""
+
+
+def sampler_paths(
+    sampler: Sampler, instance: SamplerInstance, limits: Limits, grid: bool = False
+) -> Iterator[SamplerPath]:
+    """Run a sampler once for every outcome of every draw.
+
+    Args:
+      sampler: The sampler under test; its optional attributes are those of `Sampler`.
+      instance: Laws it is given.
+      limits: Bounds of one run; `max_paths` and `max_seconds` are the caller's business.
+      grid: Whether uniforms lie on the grid of a real generator.
+
+    Yields:
+      The runs.
+
+    Raises:
+      ProgramError: The sampler raised, never ended, returned no tokens, gave weights that are no
+        law, or drew from a generator of its own. The message gives the choices and the laws.
+    """
+    tracer = Tracer(grid)
+    program = _program(sampler, instance, tracer, limits)
+    paths = enumerate_paths(program, max_choices=limits.max_choices)
+    num_paths = 0
+    while True:
+        before = _generator_states()
+        try:
+            path = next(paths)
+        except StopIteration:
+            return
+        except BudgetExceededError:
+            raise _error(
+                f"made more than {limits.max_choices} draws in one run and may never end "
+                f"(required: an end after a bounded number of draws)",
+                instance, tracer,
+            ) from None  # fmt: skip
+        except RheocheckError as error:
+            raise _with_context(error, instance, tracer) from error
+        moved = _moved_generator(before)
+        if moved and num_paths == 0:
+            # A first call may import modules that draw; a second one may not.
+            before = _generator_states()
+            next(enumerate_paths(program, max_choices=limits.max_choices))
+            moved = _moved_generator(before)
+        if moved:
+            raise _error(
+                f"drew from {moved} besides choose (required: every draw through choose, or a "
+                f"recorder around the code that draws)",
+                instance, tracer,
+            )  # fmt: skip
+        num_paths += 1
+        yield SamplerPath(
+            path.outcome,
+            path.probability,
+            tuple(tracer.choices),
+            tuple(tracer.notes),
+            tuple(tracer.asked),
+        )
+
+
+def sampler_law(
+    sampler: Sampler,
+    instance: SamplerInstance,
+    limits: Limits,
+    deadline: float,
+    grid: bool = False,
+) -> SamplerLaw:
+    """Law of what all rounds of a sampler emit.
+
+    Args:
+      sampler: The sampler under test.
+      instance: Laws it is given.
+      limits: `max_paths` and the bounds of one run apply.
+      deadline: Time (of time.monotonic) at which to stop.
+      grid: As in `sampler_paths`.
+
+    Returns:
+      The law, or as much of it as the bounds allow.
+
+    Raises:
+      ProgramError: As in `sampler_paths`.
+    """
+    law = SamplerLaw()
+    for path in sampler_paths(sampler, instance, limits, grid):
+        emission = path.emission
+        law.emissions[emission] = law.emissions.get(emission, Fraction(0)) + path.probability
+        law.num_paths += 1
+        law.used_uniforms |= any(name == "uniform drawn" for name, _ in path.notes)
+        if law.num_paths >= limits.max_paths or time.monotonic() > deadline:
+            law.complete = sum(law.emissions.values()) == 1
+            break
+    return law
+
+
+def check_repeats(
+    sampler: Sampler, instance: SamplerInstance, limits: Limits, first: SamplerLaw
+) -> None:
+    """Run a sampler again and demand the same law.
+
+    Raises:
+      ProgramError: The law differs: the sampler draws from a generator that it was not given.
+    """
+    second = sampler_law(sampler, instance, limits, float("inf"))
+    if second.emissions != first.emissions or second.num_paths != first.num_paths:
+        raise _error(
+            "gave two different laws when it was run twice (required: every draw through choose; "
+            "it draws from a generator of its own, or carries state from call to call)",
+            instance, Tracer(),
+        )  # fmt: skip
+
+
+def _program(
+    sampler: Sampler, instance: SamplerInstance, tracer: Tracer, limits: Limits
+) -> Callable[[Choose], Rounds]:
+    num_rounds = getattr(sampler, "num_rounds", 1)
+    if not isinstance(num_rounds, int) or isinstance(num_rounds, bool) or num_rounds < 1:
+        raise ProgramError(f"sampler.num_rounds is {num_rounds!r}; required: an int, at least 1")
+    carries_state = bool(getattr(sampler, "carries_state", False))
+
+    def program(choose: Choose) -> Rounds:
+        tracer.start(choose)
+        state: Any = None
+        rounds: Rounds = ()
+        emitted: Path = ()
+        with _interrupted_after(limits.max_run_seconds):
+            for _ in range(num_rounds):
+                target = _rerooted(instance.target, emitted, tracer.asked)
+                draft = _rerooted(instance.draft, emitted, [])
+                if carries_state:
+                    returned: Any = sampler(target, draft, tracer, state)  # type: ignore[call-arg]
+                    if not isinstance(returned, tuple) or len(returned) != 2:
+                        raise ProgramError(
+                            f"returned {returned!r}; required: (tokens, state), as it carries state"
+                        )
+                    tokens, state = returned
+                else:
+                    tokens = sampler(target, draft, tracer)
+                checked = _checked_tokens(tokens)
+                rounds = (*rounds, checked)
+                emitted += checked
+        return rounds
+
+    return program
+
+
+def _rerooted(
+    law: Callable[[Path], Sequence[Fraction]], history: Path, asked: list[Path]
+) -> Callable[[Path], Sequence[Fraction]]:
+    def rerooted(path: Path) -> Sequence[Fraction]:
+        whole = (*history, *path)
+        asked.append(whole)
+        return law(whole)
+
+    return rerooted
+
+
+def _checked_tokens(tokens: Any) -> Path:
+    try:
+        hash(tokens)
+    except TypeError:
+        raise ProgramError(
+            f"returned {tokens!r}, which cannot be hashed; required: a tuple of tokens"
+        ) from None
+    if not isinstance(tokens, tuple) or not tokens:
+        raise ProgramError(f"returned {tokens!r}; required: a tuple of at least one token")
+    try:
+        return tuple(operator.index(token) for token in tokens)
+    except TypeError:
+        raise ProgramError(f"returned {tokens!r}; required: a tuple of int tokens") from None
+
+
+@contextlib.contextmanager
+def _interrupted_after(seconds: float) -> Iterator[None]:
+    """Interrupt the block after `seconds`, where signals allow it: in the main thread, on POSIX."""
+    usable = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+    if not usable:
+        yield
+        return
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise _TookTooLong
+
+    old = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    except _TookTooLong:
+        raise ProgramError(
+            f"did not return within {seconds:g} seconds and may never end; required: an end"
+        ) from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+
+
+def _generator_states() -> dict[str, Any]:
+    """State of every global generator that is loaded, in a form that == compares."""
+    states: dict[str, Any] = {"Python's global random": random.getstate()}
+    numpy = sys.modules.get("numpy.random")
+    if numpy is not None:
+        _, keys, position, *_ = numpy.get_state()
+        states["NumPy's global random"] = (keys.tobytes(), position)
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "get_rng_state"):
+        states["torch's global generator"] = torch.get_rng_state().numpy().tobytes()
+    return states
+
+
+def _moved_generator(before: dict[str, Any]) -> str | None:
+    """Name of a global generator whose state moved; one that was loaded since does not count."""
+    after = _generator_states()
+    return next((name for name in before if before[name] != after[name]), None)
+
+
+def _with_context(error: RheocheckError, instance: SamplerInstance, tracer: Tracer) -> ProgramError:
+    # The oracle's own list of choices lacks the weights; the tracer's has them.
+    reason = str(error).split("; choices that led there")[0].split("; no branching choice")[0]
+    reason = reason.removeprefix("the program ")
+    if "required: the same run for the same choices" in reason:
+        reason += " (it draws from a generator of its own, or carries state from call to call)"
+    return _error(reason, instance, tracer)
+
+
+def _error(reason: str, instance: SamplerInstance, tracer: Tracer) -> ProgramError:
+    if reason.split()[0] not in _VERBS:
+        reason = f"failed: {reason}"
+    return ProgramError(
+        f"the sampler {reason}; {tracer.trail()}. It was given, on {instance.vocab} tokens, the "
+        f"target ({_shown(instance.target.rows[()])}) and the draft "
+        f"({_shown(instance.draft.rows[()])}) at the root."
+    )
+
+
+def _shown(law: Sequence[Fraction]) -> str:
+    return ", ".join(map(str, law))
