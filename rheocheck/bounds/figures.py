@@ -145,7 +145,7 @@ def curves(
 
 
 def binned_means(across: Array, up: Array) -> tuple[list[float], list[float]]:
-    """Means of `up` in NUM_BINS equal bins of `across` in [0, 1]; bins with few values are left out.
+    """Means of `up` in NUM_BINS equal bins of `across` in [0, 1], without bins of few values.
 
     Returns:
       Means of `across` and of `up` in each bin that is kept.

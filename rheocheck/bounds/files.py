@@ -1,12 +1,13 @@
 """Laws from files, tables to files.
 
-A JSON file of nodes is one object {"target": law, "draft": law}, a list of them, or {"nodes": list}.
-A law is a list of numbers or of strings such as "1/3"; strings and whole numbers are exact. A draft
-may be {"ranking": law, "tempered": law}. An NPZ file has the arrays target and draft, and tempered
-if probes are drawn from another law than tokens are ranked by: [vocab], or [node, vocab].
+A JSON file of nodes is one object {"target": law, "draft": law}, a list of them, or
+{"nodes": list}. A law is a list of numbers or of strings such as "1/3"; strings and whole numbers
+are exact. A draft may be {"ranking": law, "tempered": law}. An NPZ file has the arrays target and
+draft, and tempered if probes are drawn from another law than tokens are ranked by: [vocab], or
+[node, vocab].
 
-A JSON file of a model is {"target": laws, "draft": laws}, each an object from path to law: "" is the
-root, "2,0" the path of token 2 and then 0, "*" every path that is not listed.
+A JSON file of a model is {"target": laws, "draft": laws}, each an object from path to law: "" is
+the root, "2,0" the path of token 2 and then 0, "*" every path that is not listed.
 """
 
 import csv
@@ -41,7 +42,7 @@ def read_nodes(path: Path) -> list[Node]:
     items = content if isinstance(content, list) else [content]
     if not items:
         raise InputError(f"{path} has no node; required: at least one")
-    nodes = []
+    nodes: list[Node] = []
     for index, item in enumerate(items):
         place = f"{path}, node {index}"
         given = _member(item, place, ("target", "draft"))
@@ -137,7 +138,7 @@ def _law(value: Any, place: str) -> list[Any]:
     return [_mass(mass, f"{place}[{token}]") for token, mass in enumerate(value)]
 
 
-def _mass(value: Any, place: str) -> Fraction | float:
+def _mass(value: Any, place: str) -> Fraction | int | float:
     if isinstance(value, str):
         try:
             return Fraction(value)
@@ -145,7 +146,7 @@ def _mass(value: Any, place: str) -> Fraction | float:
             raise InputError(f'{place} is {value!r}; required: a number such as "1/3"') from None
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InputError(f"{place} is {_shown(value)}; required: a number")
-    return Fraction(value) if isinstance(value, int) else value
+    return value
 
 
 def _path_key(text: str, place: str) -> str:

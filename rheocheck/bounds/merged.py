@@ -168,6 +168,29 @@ def merged_round(
     return program
 
 
+def foreseen_mixture(draft: DraftModel, config: SpeculationConfig) -> tuple[bool, bool]:
+    """Whether some tree has a node with a probe that is foreseen, and some tree one that is not.
+
+    Args:
+      draft: path -> [vocab] law or 2-tuple of laws, of Fractions.
+      config: top_k, num_top, budget, depth and support_size.
+    """
+    expand = expansions_of(draft, config)
+    decided: dict[Any, bool] = {}
+
+    def program(choose: Choose) -> tuple[bool, bool]:
+        tree, foreseen = _grow(expand, config, choose, {}, decided)
+        with_probe = {
+            node
+            for node, expansion in enumerate(tree.expansions)
+            if expansion is not None and len(expansion.probe_law)
+        }
+        return bool(with_probe & foreseen), bool(with_probe - foreseen)
+
+    outcomes = exact_law(program)
+    return any(merged for merged, _ in outcomes), any(other for _, other in outcomes)
+
+
 def core_and_merged_child(draft: DraftLike, config: SpeculationConfig) -> Expansion:
     """Another expansion: the core as top, and one probe drawn from the merged law.
 
