@@ -7,6 +7,9 @@ from fractions import Fraction
 from typing import Any, TypeAlias
 
 from rheocheck.audit.exact_check import Finding, check_instance, describe, size, smaller_failing
+from rheocheck.audit.exact_resume import as_entry, recalled
+from rheocheck.audit.instance_certificate import CertificateBuilder
+from rheocheck.audit.resume import Journal
 from rheocheck.certificate import StageResult, Verdict
 from rheocheck.config import RULES
 from rheocheck.errors import InputError
@@ -82,6 +85,7 @@ def exact_stage(
     jobs: int = 1,
     progress: ProgressCallback | None = None,
     max_eager_paths: int | None = None,
+    journal: Journal | None = None,
 ) -> StageResult:
     """Check the whole family and conclude.
 
@@ -91,6 +95,7 @@ def exact_stage(
       jobs: Worker processes; 1 runs in this process. The result does not depend on it.
       progress: Called with (what, units done, units in all).
       max_eager_paths: Most paths of an instance that the eager enumerator runs.
+      journal: Instances that a stopped run has done are taken from it, new ones are recorded.
 
     Returns:
       The stage: CERTIFIED if every defect is the integer 0 and the enumerators agree, LOSSY with
@@ -111,14 +116,17 @@ def exact_stage(
     groups: dict[str, GroupTotals] = {}
     edges: dict[str, GroupTotals] = {}
     failing: list[Finding] = []
+    certificate = CertificateBuilder()
     instances = family(quick, seed)
-    for done, finding in enumerate(_findings(instances, jobs, bound), 1):
+    for done, finding in enumerate(_findings(instances, jobs, bound, journal), 1):
         instance = finding.instance
         tables = [total, groups.setdefault(instance.group, GroupTotals(instance.group))]
         if instance.group == EDGE_GROUP:
             tables.append(edges.setdefault(instance.recipe, GroupTotals(instance.recipe)))
         for table in tables:
             table.add(finding)
+        if finding.digests is not None:
+            certificate.add(instance.group, finding.digests, _verdict_of(finding))
         if finding.failed:
             failing = sorted([*failing, finding], key=size)[:_SHRUNK]
         if progress is not None and (done % _CHUNK == 0 or done == len(instances)):
@@ -136,7 +144,7 @@ def exact_stage(
         details["witness"] = _witness(smallest)
     verdict = _verdict(total)
     details["summary"] = _summary(total, verdict)
-    return StageResult(
+    stage = StageResult(
         name="exact",
         verdict=verdict,
         claim=_claim(total, quick, seed) if verdict is Verdict.CERTIFIED else None,
@@ -147,25 +155,51 @@ def exact_stage(
         seconds=time.perf_counter() - started,
         details=details,
     )
+    certificate.attach(stage, quick, seed, bound)
+    return stage
 
 
-def _findings(instances: list[Instance], jobs: int, max_eager_paths: int) -> Iterator[Finding]:
+def _findings(
+    instances: list[Instance], jobs: int, max_eager_paths: int, journal: Journal | None
+) -> Iterator[Finding]:
     """Findings in the order of the instances."""
+    # Small chunks, so that a costly one does not leave the other workers idle at the end.
+    chunks = [instances[start : start + _CHUNK] for start in range(0, len(instances), _CHUNK)]
+    known = [
+        journal.get("exact", str(number)) if journal else None for number in range(len(chunks))
+    ]
+    missing = [chunk for chunk, values in zip(chunks, known, strict=True) if values is None]
+    fresh = _in_order(missing, jobs, max_eager_paths)
+    for number, (chunk, values) in enumerate(zip(chunks, known, strict=True)):
+        if values is not None:
+            yield from recalled(chunk, values, max_eager_paths)
+            continue
+        findings = next(fresh)
+        if journal is not None:
+            journal.record("exact", str(number), [as_entry(finding) for finding in findings])
+        yield from findings
+
+
+def _in_order(
+    chunks: list[list[Instance]], jobs: int, max_eager_paths: int
+) -> Iterator[list[Finding]]:
     if jobs == 1:
-        for instance in instances:
-            yield check_instance(instance, max_eager_paths)
+        yield from (_check_all(chunk, max_eager_paths) for chunk in chunks)
         return
     from joblib import Parallel, delayed
 
-    # Small chunks, so that a costly one does not leave the other workers idle at the end.
-    chunks = [instances[start : start + _CHUNK] for start in range(0, len(instances), _CHUNK)]
     parallel = Parallel(n_jobs=jobs, return_as="generator")
-    for chunk in parallel(delayed(_check_all)(chunk, max_eager_paths) for chunk in chunks):
-        yield from chunk
+    yield from parallel(delayed(_check_all)(chunk, max_eager_paths) for chunk in chunks)
 
 
 def _check_all(instances: Iterable[Instance], max_eager_paths: int) -> list[Finding]:
     return [check_instance(instance, max_eager_paths) for instance in instances]
+
+
+def _verdict_of(finding: Finding) -> Verdict:
+    if finding.violation is not None:
+        return Verdict.LOSSY
+    return Verdict.INCONCLUSIVE if finding.failed else Verdict.CERTIFIED
 
 
 def _verdict(total: GroupTotals) -> Verdict:

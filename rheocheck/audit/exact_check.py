@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
+from rheocheck.audit.digests import Digests, digests_of
 from rheocheck.config import SpeculationConfig
 from rheocheck.errors import BudgetExceededError, ConfigError, ProgramError
 from rheocheck.reference.draws import OracleDraws
@@ -38,6 +39,7 @@ class Finding:
       enumerator: The one that met the violation.
       disagreement: What the two enumerators disagree on: "law", "expected acceptance", the error
         that one of them met; or "total mass" where a law does not sum to 1.
+      digests: Of the instance and of its law by classes.
     """
 
     instance: Instance
@@ -46,6 +48,7 @@ class Finding:
     violation: Violation | None = None
     enumerator: Method | None = None
     disagreement: str | None = None
+    digests: Digests | None = None
 
     @property
     def failed(self) -> bool:
@@ -69,11 +72,12 @@ def check_instance(instance: Instance, max_eager_paths: int) -> Finding:
       The finding.
     """
     target, draft = instance.models()
-    laws: dict[Method, RoundLaw] = {"classes": _law(instance, target, draft, "classes", None)}
+    by_classes = law_of_instance(instance, target, draft, "classes", None)
+    laws: dict[Method, RoundLaw] = {"classes": by_classes}
     failure: str | None = None
     try:
-        if _is_affordable(instance, target, draft, max_eager_paths):
-            laws["eager"] = _law(instance, target, draft, "eager", max_eager_paths)
+        if is_affordable(instance, target, draft, max_eager_paths):
+            laws["eager"] = law_of_instance(instance, target, draft, "eager", max_eager_paths)
     except BudgetExceededError:
         pass
     except ProgramError as error:
@@ -94,6 +98,7 @@ def check_instance(instance: Instance, max_eager_paths: int) -> Finding:
         violation=worst,
         enumerator=enumerator,
         disagreement=disagreement,
+        digests=digests_of(instance, target, draft, by_classes),
     )
 
 
@@ -131,7 +136,7 @@ def describe(finding: Finding) -> dict[str, Any]:
     instance = finding.instance
     target, draft = instance.models()
     asked = _RecordingModels(target, draft)
-    _law(instance, asked.target, asked.draft, finding.enumerator or "classes", None)
+    law_of_instance(instance, asked.target, asked.draft, finding.enumerator or "classes", None)
     described: dict[str, Any] = {
         "instance": instance.name,
         "group": instance.group,
@@ -183,10 +188,24 @@ class _RecordingModels:
         return rows
 
 
-def _law(
+def law_of_instance(
     instance: Instance, target: Target, draft: Draft, method: Method, max_paths: int | None
 ) -> RoundLaw:
-    """Law of the instance: of one round, or of its first tokens over several."""
+    """Law of an instance: of one round, or of its first tokens over several.
+
+    Args:
+      instance: The instance.
+      target: Its target.
+      draft: Its draft.
+      method: The enumerator.
+      max_paths: Most classes or paths; None sets no bound.
+
+    Returns:
+      The law.
+
+    Raises:
+      BudgetExceededError: `max_paths` was met.
+    """
     config = instance.config
     if not instance.num_tokens:
         return round_law(target, draft, config, method, max_paths=max_paths)
@@ -195,7 +214,7 @@ def _law(
     )
 
 
-def _is_affordable(instance: Instance, target: Target, draft: Draft, max_paths: int) -> bool:
+def is_affordable(instance: Instance, target: Target, draft: Draft, max_paths: int) -> bool:
     """Whether the eager enumerator has a fair chance to finish within `max_paths`."""
     if max_paths <= _CHEAP_PATHS or instance.num_tokens:
         return max_paths > 0

@@ -27,9 +27,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, TypeAlias
 
+from rheocheck.audit.resume import Journal
 from rheocheck.audit.universal_shapes import Shape, shapes_of
 from rheocheck.certificate import StageResult, Verdict
 from rheocheck.config import SpeculationConfig
+from rheocheck.errors import InputError
 from rheocheck.reference.cell_points import ENTRY_DEGREE
 from rheocheck.reference.cells import NodeCell, node_cells
 from rheocheck.reference.laws import Draft, Target
@@ -99,6 +101,7 @@ def universal_stage(
     full: bool = False,
     law_of: LawOf = class_law,
     shapes: Iterable[Shape] | None = None,
+    journal: Journal | None = None,
 ) -> StageResult:
     """Check a program for all laws of many shapes.
 
@@ -111,6 +114,8 @@ def universal_stage(
       law_of: (target, draft, config) -> law of a round: the program under test. Must be picklable
         by cloudpickle if `jobs` is more than 1.
       shapes: The shapes to check; None takes the stage's own list.
+      journal: Points that a stopped run has done are taken from it, new ones are recorded. It must
+        be of a run of the same shapes and `law_of`.
 
     Returns:
       CERTIFIED with the claim and its failure probability, or LOSSY with a witness. `details` lists
@@ -123,7 +128,7 @@ def universal_stage(
     chunks: list[Chunk] = []
     done = 0
     check = functools.partial(check_points, seed=seed, law_of=law_of)
-    for chunk in _run(check, tasks, jobs):
+    for chunk in _recalled(check, tasks, jobs, journal):
         chunks.append(chunk)
         done += chunk.num_points
         if progress is not None:
@@ -220,6 +225,39 @@ def _tasks(shapes: list[Shape]) -> Iterator[tuple[int, Shape, int, int]]:
             yield index, shape, start, min(start + CHUNK, count)
 
 
+def _recalled(
+    check: Callable[..., Chunk],
+    tasks: list[tuple[int, Shape, int, int]],
+    jobs: int,
+    journal: Journal | None,
+) -> Iterator[Chunk]:
+    """Chunks in the order of the tasks: from the journal where it has them, else computed."""
+    if journal is None:
+        yield from _run(check, tasks, jobs)
+        return
+    known = [journal.get(NAME, str(number)) for number in range(len(tasks))]
+    missing = [task for task, value in zip(tasks, known, strict=True) if value is None]
+    fresh = _run(check, missing, jobs)
+    for number, (task, value) in enumerate(zip(tasks, known, strict=True)):
+        if value is None:
+            chunk = next(fresh)
+            # A point with a defect is never read from a file: its run is computed again.
+            value = 0 if chunk.findings else [chunk.max_classes, *sorted(chunk.cells)]
+            journal.record(NAME, str(number), value)
+            yield chunk
+        elif value == 0:
+            yield check(*task)
+        else:
+            yield _chunk_of(task, value)
+
+
+def _chunk_of(task: tuple[int, Shape, int, int], value: Any) -> Chunk:
+    index, shape, start, stop = task
+    if not isinstance(value, list) or not value or not isinstance(value[0], int):
+        raise InputError(f"the journal's entry for points {start}.. of {shape.name} is damaged")
+    return Chunk(index, stop - start, frozenset(map(str, value[1:])), value[0], ())
+
+
 def _run(
     check: Callable[..., Chunk], tasks: list[tuple[int, Shape, int, int]], jobs: int
 ) -> Iterator[Chunk]:
@@ -249,6 +287,8 @@ def _row(index: int, shape: Shape, chunks: list[Chunk]) -> dict[str, Any]:
     draws = 1 if shape.enumerated else num_points
     return {
         "shape": shape.name,
+        "vocab": shape.vocab,
+        "depth": shape.config.depth,
         "cells_visited": num_points if shape.enumerated else visited,
         "cells_total": num_points if shape.enumerated else None,
         "complete": shape.enumerated,

@@ -11,6 +11,7 @@ import typer
 from rheocheck.certificate import INPUT_ERROR_EXIT_CODE
 from rheocheck.cli.audit import audit
 from rheocheck.cli.certify import certify
+from rheocheck.cli.check_certificate import check_certificate
 from rheocheck.errors import RheocheckError
 
 app = typer.Typer(
@@ -25,6 +26,7 @@ app = typer.Typer(
 )
 app.command(name="certify")(certify)
 app.command(name="audit")(audit)
+app.command(name="check-certificate")(check_certificate)
 
 
 def _print_version(wanted: bool) -> None:

@@ -6,7 +6,14 @@ from typing import Any
 
 import typer
 
-from rheocheck.certificate import EXIT_CODES, Report, StageResult, Verdict, environment
+from rheocheck.certificate import (
+    EXIT_CODES,
+    Report,
+    StageResult,
+    Verdict,
+    environment,
+    overall_verdict,
+)
 from rheocheck.errors import InputError
 
 _SHOWN_LAWS = 12
@@ -18,6 +25,15 @@ def certify(
     jobs: int = typer.Option(2, help="Worker processes; the result does not depend on it."),
     max_eager_paths: int | None = typer.Option(
         None, help="Most paths of an instance to run eagerly; above it only classes run."
+    ),
+    all_laws: bool = typer.Option(
+        False, "--all-laws", help="Also check all laws of small shapes, cell by cell."
+    ),
+    full: bool = typer.Option(
+        False, "--full", help="With --all-laws: all zero faces of five tokens too; an hour."
+    ),
+    resume: Path | None = typer.Option(
+        None, help="Keep what is done in this file; go on with it if it exists."
     ),
     json_file: Path | None = typer.Option(None, "--json", help="Write the certificate as JSON."),
 ) -> None:
@@ -32,21 +48,36 @@ def certify(
 
     from rheocheck.audit.exact import exact_stage
     from rheocheck.cli.console import progress_bars
+    from rheocheck.cli.resuming import resuming
 
-    _check_writable(json_file)
+    check_writable(json_file)
+    if full and (quick or not all_laws):
+        raise InputError("--full was given; required: --all-laws, and not --quick")
     started = time.perf_counter()
-    with progress_bars(Console(stderr=True)) as progress:
-        stage = exact_stage(quick, seed, jobs, progress, max_eager_paths)
+    run = {
+        "command": "certify", "seed": seed, "quick": quick, "max_eager_paths": max_eager_paths,
+        "all_laws": all_laws, "full": full,
+    }  # fmt: skip
+    words = _words(run, jobs, json_file)
+    with resuming(run, resume, words) as journal, progress_bars(Console(stderr=True)) as progress:
+        stage = exact_stage(quick, seed, jobs, progress, max_eager_paths, journal)
+        stages = [stage]
+        if all_laws:
+            from rheocheck.audit.universal import universal_stage
+
+            stages.append(universal_stage(quick, seed, jobs, progress, full=full, journal=journal))
     report = Report(
         command="certify",
-        verdict=stage.verdict,
-        claims=[stage.claim] if stage.claim else [],
+        verdict=overall_verdict(stages, [stage.name for stage in stages]),
+        claims=[stage.claim for stage in stages if stage.claim],
         settings={
             "quick": quick,
             "seed": seed,
             "max_eager_paths": stage.details["max_eager_paths"],
+            "all_laws": all_laws,
+            "full": full,
         },
-        stages=[stage],
+        stages=stages,
         environment=environment(),
         seconds=time.perf_counter() - started,
     )
@@ -56,9 +87,21 @@ def certify(
     raise typer.Exit(EXIT_CODES[report.verdict])
 
 
+def _words(run: dict[str, Any], jobs: int, json_file: Path | None) -> list[str]:
+    """The command line that starts this run again."""
+    words = ["rheocheck", "certify"]
+    words += [f"--{name.replace('_', '-')}" for name in ("quick", "all_laws", "full") if run[name]]
+    words += ["--seed", str(run["seed"]), "--jobs", str(jobs)]
+    if run["max_eager_paths"] is not None:
+        words += ["--max-eager-paths", str(run["max_eager_paths"])]
+    return [*words, "--json", str(json_file)] if json_file is not None else words
+
+
 def _print_stage(stage: StageResult, report: Report) -> None:
     """Tables of the groups and edge cases, the counterexample, the claim and the verdict."""
     from rich.console import Console
+
+    from rheocheck.cli.all_laws import print_all_laws
 
     console = Console(highlight=False)
     details = stage.details
@@ -74,11 +117,14 @@ def _print_stage(stage: StageResult, report: Report) -> None:
         for line in counterexample_lines(details["counterexample"]):
             console.print(line, markup=False, soft_wrap=True)
     console.print(details["summary"], markup=False)
+    for other in report.stages:
+        if other.name == "all_laws":
+            print_all_laws(other, console)
     for claim in report.claims:
         console.print(f"Claim: {claim}", markup=False)
-    colour = {Verdict.CERTIFIED: "green", Verdict.LOSSY: "red"}.get(stage.verdict, "yellow")
+    colour = {Verdict.CERTIFIED: "green", Verdict.LOSSY: "red"}.get(report.verdict, "yellow")
     console.print(
-        f"Verdict: [bold {colour}]{stage.verdict.name}[/] in {report.seconds or 0:.1f} s "
+        f"Verdict: [bold {colour}]{report.verdict.name}[/] in {report.seconds or 0:.1f} s "
         f"(replay: {stage.replay})"
     )
 
@@ -145,7 +191,7 @@ def _path(path: list[int]) -> str:
     return f"path ({', '.join(map(str, path))})" if path else "the empty path"
 
 
-def _check_writable(path: Path | None) -> None:
+def check_writable(path: Path | None) -> None:
     """Refuse an output path before the work, not after.
 
     Raises:

@@ -1,0 +1,73 @@
+"""What the all-laws stage prints: shapes by size, the witness, the claim's scope."""
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from rheocheck.certificate import StageResult
+
+
+def print_all_laws(stage: StageResult, console: Console) -> None:
+    """Print the stage: one line for each vocabulary and kind of shape.
+
+    Args:
+      stage: The finished stage.
+      console: Where to print.
+    """
+    from rich.box import SIMPLE_HEAD
+
+    table = Table(
+        title="all laws of small shapes, cell by cell", title_justify="left",
+        header_style="bold", box=SIMPLE_HEAD, pad_edge=False,
+    )  # fmt: skip
+    table.add_column("shapes")
+    for header in ("number", "cells", "points", "miss below", "defects"):
+        table.add_column(header, justify="right", min_width=len(header))
+    for kind, rows in _kinds(stage.details["rows"]).items():
+        table.add_row(
+            kind,
+            f"{len(rows):,}",
+            f"{sum(row['cells_visited'] for row in rows):,}",
+            f"{sum(row['points'] for row in rows):,}",
+            f"2^{max(row['failure_probability_log2'] for row in rows):.1f}",
+            f"{sum(row['defects'] for row in rows):,}",
+        )
+    console.print(table)
+    console.print(
+        "complete: every sign cell was visited; drawn: so many distinct ones were; miss below: the "
+        "probability that a lossy shape shows no defect."
+    )
+    witness = stage.details.get("witness")
+    if witness is not None:
+        for line in witness_lines(witness):
+            console.print(line, markup=False, soft_wrap=True)
+
+
+def witness_lines(witness: dict[str, Any]) -> list[str]:
+    """A point with a defect, for people.
+
+    Args:
+      witness: As the stage describes it, fractions in strings.
+
+    Returns:
+      Lines without markup.
+    """
+    return [
+        f"Lossy: {witness['shape']}, point {witness['point']}, defect {witness['defect']}",
+        f"  cell: {witness['cell']}",
+        *(f"  {name}: ({', '.join(witness[name])})" for name in ("target", "ranking", "draft")),
+    ]
+
+
+def _kinds(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    kinds: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        vocab, depth = row["vocab"], row["depth"]
+        place = "one node" if depth == 1 else "trees"
+        if row["complete"]:
+            extent = "complete" if row["zero_masses"] else "complete, no zero masses"
+        else:
+            extent = "drawn"
+        kinds.setdefault(f"V = {vocab}, {place}, {extent}", []).append(row)
+    return kinds
