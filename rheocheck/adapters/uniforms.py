@@ -6,6 +6,7 @@ of one number, as in an inverse-CDF walk or a coin that decides two things, get 
 """
 
 import math
+import sys
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, TypeAlias
@@ -13,6 +14,11 @@ from typing import Any, TypeAlias
 from rheocheck.errors import ProgramError
 from rheocheck.protocols import Choose
 
+# Modules between a comparison in the code under test and the draw that decides it.
+_INTERNAL = tuple(
+    f"rheocheck.adapters.{name}"
+    for name in ("uniforms", "object_tensor", "object_elementwise", "object_functions", "noise")
+)
 Exact: TypeAlias = Fraction | float  # a float here is an infinity, which has no Fraction
 
 
@@ -65,7 +71,7 @@ def _as_rational(value: Any) -> Fraction:
 class _Draw:
     """One draw, and the interval [low, high) that the comparisons so far leave for it."""
 
-    __slots__ = ("bits", "choose", "high", "low", "name", "num_splits", "spent")
+    __slots__ = ("bits", "choose", "high", "last", "low", "name", "spent", "top")
 
     def __init__(self, choose: Choose, name: str, bits: int | None) -> None:
         self.choose = choose
@@ -73,8 +79,9 @@ class _Draw:
         # In units of 2^-bits: the draw is an integer. None: of 1, and the draw is a real number.
         self.bits = bits
         self.low = Fraction(0)
-        self.high = Fraction(1 if bits is None else 2**bits)
-        self.num_splits = 0
+        self.high = self.top = Fraction(1 if bits is None else 2**bits)
+        # Cut, answer and place of the last comparison that was not decided from the start.
+        self.last: tuple[Fraction, bool, object] | None = None
         self.spent = False
         self._note("uniform drawn")
 
@@ -91,19 +98,27 @@ class _Draw:
         if self.bits is not None:
             scaled = threshold * 2**self.bits
             cut = Fraction(math.floor(scaled) + 1 if inclusive else math.ceil(scaled))
-        if cut <= self.low:
-            return False
-        if cut >= self.high:
-            return True
-        below = self.choose.bernoulli((cut - self.low) / (self.high - self.low))
-        self.num_splits += 1
-        if self.num_splits > 1:
-            self._note("uniform split again")
-        if below:
-            self.high = cut
+        if not 0 < cut < self.top:
+            return cut > 0
+        if cut <= self.low or cut >= self.high:
+            below = cut >= self.high
         else:
-            self.low = cut
+            below = self.choose.bernoulli((cut - self.low) / (self.high - self.low))
+            if below:
+                self.high = cut
+            else:
+                self.low = cut
+        self._remember(cut, below)
         return below
+
+    def _remember(self, cut: Fraction, below: bool) -> None:
+        """Note a second use: all but the rising thresholds of one inverse CDF, at one place."""
+        place = _calling_place() if hasattr(self.choose, "note") else None
+        if self.last is not None:
+            last_cut, last_below, last_place = self.last
+            if last_below or cut <= last_cut or place != last_place:
+                self._note("uniform reused")
+        self.last = (cut, below, place)
 
     def _note(self, fact: str) -> None:
         """Tell the oracle, if it takes notes; they help to name the cause of a defect."""
@@ -114,6 +129,14 @@ class _Draw:
     def interval(self) -> tuple[Fraction, Fraction]:
         unit = 1 if self.bits is None else 2**self.bits
         return self.low / unit, self.high / unit
+
+
+def _calling_place() -> object:
+    """File and line of the code that compares, outside this folder's tensors and uniforms."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "") in _INTERNAL:
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
 
 
 class Uniform:
@@ -159,7 +182,7 @@ class Uniform:
           ProgramError: It was scaled, compared or spent before.
         """
         draw = self._draw
-        if self._scale != 1 or self._shift != 0 or draw.num_splits or draw.spent:
+        if self._scale != 1 or self._shift != 0 or draw.last or draw.spent:
             raise ProgramError(
                 f"-log of {self!r} was asked for; required: a uniform that was neither scaled, "
                 f"compared nor used for noise before"

@@ -12,7 +12,9 @@ from rheocheck.audit.sampler_family import (
     SamplerInstance,
     denominator,
     instance_size,
+    law_text,
     laws_up_to,
+    path_text,
 )
 from rheocheck.audit.sampler_run import Limits, SamplerPath, sampler_law, sampler_paths
 from rheocheck.errors import RheocheckError
@@ -35,8 +37,8 @@ class Counterexample:
       violation: The worst place.
       total_variation: Of the joint law.
       first_token: Total variation of the first token alone.
-      path: The likeliest run that emits the token at that place; None if none does.
-      asked: Paths at which the target was asked on any run, in order of length.
+      path: The likeliest run that emits the token at that place, or another one if none does.
+      asked: Paths at which a law was asked for on any run, in order of length.
       causes: Sentences, most telling first; perhaps none.
       minimal: Whether every single simplification was tried and none still fails.
     """
@@ -200,7 +202,13 @@ def _described(
         return None
     longer = (*violation.path, violation.token)
     witnesses = [path for path in paths if path.emission[: len(longer)] == longer]
-    asked = sorted({context for path in paths for context in path.asked}, key=lambda p: (len(p), p))
+    if not witnesses:
+        # The token is never emitted there: show what is.
+        place = violation.path
+        beyond = (path for path in paths if len(path.emission) > len(place))
+        witnesses = [path for path in beyond if path.emission[: len(place)] == place]
+    asked = {context for path in paths for context in (*path.asked, *path.drafted)}
+    asked |= {violation.path[:length] for length in range(len(violation.path) + 1)}
     length = max(map(len, emissions))
     return Counterexample(
         sampler,
@@ -210,7 +218,7 @@ def _described(
         total_variation(emissions, instance.target, length),
         total_variation(emissions, instance.target, 1),
         max(witnesses, key=lambda path: path.probability, default=None),
-        tuple(asked),
+        tuple(sorted(asked, key=lambda context: (len(context), context))),
         tuple(likely_causes(paths, instance, emissions)),
         minimal,
     )
@@ -225,11 +233,11 @@ def counterexample_json(found: Counterexample) -> dict[str, Any]:
             "target": [str(mass) for mass in instance.target(path)],
             "draft": [str(mass) for mass in instance.draft(path)],
         }
-        for path in found.asked or ((),)
+        for path in found.asked
     ]
     emissions = sorted(found.emissions.items(), key=lambda item: (-item[1], item[0]))
     return {
-        "sampler": repr(found.sampler),
+        "sampler": sampler_text(found.sampler),
         "vocab": instance.vocab,
         "size": list(instance_size(instance)),
         "laws": laws,
@@ -247,6 +255,11 @@ def counterexample_json(found: Counterexample) -> dict[str, Any]:
     }
 
 
+def sampler_text(sampler: object) -> str:
+    """A function's name, or the parameters of a sampler that has some."""
+    return str(getattr(sampler, "__qualname__", None) or repr(sampler))
+
+
 def counterexample_lines(found: dict[str, Any]) -> list[str]:
     """A counterexample for people.
 
@@ -259,32 +272,28 @@ def counterexample_lines(found: dict[str, Any]) -> list[str]:
     vocab = found["vocab"]
     search = "no single simplification fails" if found["minimal"] else "search stopped by its time"
     lines = [f"Smallest counterexample found ({vocab} tokens; {search}): {found['sampler']}"]
-    for row in found["laws"][:_SHOWN_LAWS]:
-        lines.append(
-            f"  after {_path(row['path'])}: target ({', '.join(row['target'])}), draft "
-            f"({', '.join(row['draft'])})"
-        )
-    left_out = len(found["laws"]) - _SHOWN_LAWS
-    if left_out > 0:
-        lines.append(f"  and after {left_out} more paths (see --json)")
+    rows = found["laws"]
+    constant = all(row["target"] == rows[0]["target"] for row in rows)
+    constant = constant and all(row["draft"] == rows[0]["draft"] for row in rows)
+    for row in rows[: 1 if constant else _SHOWN_LAWS]:
+        where = "everywhere" if constant else f"after {path_text(row['path'])}"
+        lines.append(f"  {where}: target {law_text(row['target'])}, draft {law_text(row['draft'])}")
+    if not constant and len(rows) > _SHOWN_LAWS:
+        lines.append(f"  and after {len(rows) - _SHOWN_LAWS} more paths (see --json)")
     token, path = found["token"], found["path"]
     lines += [
-        f"  after {_path(path)}, token {token}:",
+        f"  after {path_text(path)}, token {token}:",
         f"    got    {found['got']}, the probability that the emission extends "
-        f"{_path([*path, token])}",
-        f"    wanted {found['wanted']}, the probability that it goes beyond {_path(path)} times "
-        f"the target's of token {token} there",
+        f"{path_text([*path, token])}",
+        f"    wanted {found['wanted']}, the probability that it goes beyond {path_text(path)} "
+        f"times the target's of token {token} there",
         f"  total variation of the joint law {found['total_variation']}, of the first token alone "
         f"{found['first_token_total_variation']}",
     ]
     if found["choices"]:
-        emitted = " then ".join(_path(tokens) for tokens in found["rounds"])
+        emitted = " then ".join(path_text(tokens) for tokens in found["rounds"])
         lines.append(f"  one run that emits {emitted}: {'; '.join(found['choices'])}")
     lines += [f"  cause: {cause}" for cause in found["causes"]]
     if not found["causes"]:
         lines.append("  cause: not told by the draws and the laws asked for")
     return lines
-
-
-def _path(path: list[int]) -> str:
-    return f"({', '.join(map(str, path))})" if path else "the empty path"

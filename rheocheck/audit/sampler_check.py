@@ -2,21 +2,33 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, TypeAlias
 
-from rheocheck.audit.counterexample import Counterexample, counterexample_json, smallest_failing
+from rheocheck.audit.counterexample import (
+    Counterexample,
+    counterexample_json,
+    sampler_text,
+    smallest_failing,
+)
 from rheocheck.audit.sampler_family import (
-    GROUPS,
     VOCABS,
     SamplerInstance,
     family_text,
     sampler_family,
 )
+from rheocheck.audit.sampler_report import (
+    SamplerFinding,
+    Sweep,
+    claim_of,
+    coverage_of,
+    replay_of,
+    summary_of,
+    witness_of,
+)
 from rheocheck.audit.sampler_run import Limits, SamplerLaw, check_repeats, sampler_law
 from rheocheck.certificate import StageResult, Verdict
-from rheocheck.errors import InputError
+from rheocheck.errors import InputError, ProgramError
 from rheocheck.protocols import Sampler
 from rheocheck.reference import Violation, total_variation, worst_violation
 
@@ -26,44 +38,6 @@ _REPEATED_PATHS = 2_000
 # Failing instances after which the sweep stops: one is a proof, the rest serve the worst figure.
 _ENOUGH_FAILURES = 12
 _SHRINK_SECONDS = 20.0
-
-
-@dataclass(frozen=True, slots=True)
-class SamplerFinding:
-    """What one instance showed.
-
-    Attributes:
-      instance: The laws.
-      law: What was enumerated.
-      violation: Where the joint law is not the target's; None if it is, or nothing is proved.
-      total_variation: Of the joint law over the longest emission; of an incomplete law, None.
-    """
-
-    instance: SamplerInstance
-    law: SamplerLaw
-    violation: Violation | None
-    total_variation: Fraction | None
-
-
-@dataclass(slots=True)
-class Sweep:
-    """Sums over the instances that were checked.
-
-    Attributes:
-      checked: Complete instances.
-      failing: Those whose law is not the target's.
-      num_paths: Runs in all.
-      stopped: Why the sweep ended early; None if it did not.
-      worst: Largest total variation.
-      at_zero: Emissions of target probability 0 that the grid of a real generator makes possible.
-    """
-
-    checked: list[SamplerInstance] = field(default_factory=list)
-    failing: list[SamplerFinding] = field(default_factory=list)
-    num_paths: int = 0
-    stopped: str | None = None
-    worst: Fraction = Fraction(0)
-    at_zero: list[dict[str, Any]] = field(default_factory=list)
 
 
 def check_instance(
@@ -170,12 +144,12 @@ def sampler_stage(
         verdict = Verdict.INCONCLUSIVE
     details: dict[str, Any] = {
         "sampler": name,
-        "parameters": repr(sampler),
+        "parameters": sampler_text(sampler),
         "num_rounds": getattr(sampler, "num_rounds", 1),
         "num_instances": len(instances),
         "num_checked": len(sweep.checked),
         "num_paths": sweep.num_paths,
-        "covered": _coverage(sweep.checked, instances),
+        "covered": coverage_of(sweep.checked, instances),
         "worst_total_variation": str(sweep.worst),
         "tolerance": str(allowed),
         "endpoint_findings": sweep.at_zero,
@@ -184,11 +158,11 @@ def sampler_stage(
     if sweep.stopped:
         details["stopped"] = sweep.stopped
     if sweep.failing:
-        details["witness"] = _witness(sweep.failing[0])
+        details["witness"] = witness_of(sweep.failing[0])
     if smallest is not None:
         details["counterexample"] = counterexample_json(smallest)
-    details["summary"] = _summary(sweep, len(instances), verdict, allowed)
-    claim = _claim(sweep, name, sampler, family_text(quick, seed, max_vocab), allowed)
+    details["summary"] = summary_of(sweep, len(instances), verdict)
+    claim = claim_of(sweep, name, sampler, family_text(quick, seed, max_vocab), allowed)
     return StageResult(
         name="sampler",
         verdict=verdict,
@@ -196,7 +170,7 @@ def sampler_stage(
         statistic=float(sweep.worst),
         sample_size=len(sweep.checked),
         threshold=float(allowed),
-        replay=_replay(name, quick, seed, max_vocab, bounds, tolerance),
+        replay=replay_of(name, quick, seed, max_vocab, bounds, tolerance),
         seconds=time.monotonic() - started,
         details=details,
     )
@@ -211,34 +185,48 @@ def _sweep(
     progress: ProgressCallback | None,
 ) -> Sweep:
     sweep = Sweep()
-    for number, instance in enumerate(instances, 1):
-        finding = check_instance(sampler, instance, limits, deadline, tolerance)
-        law = finding.law
-        sweep.num_paths += law.num_paths
-        if law.complete:
-            sweep.checked.append(instance)
-            sweep.worst = max(sweep.worst, finding.total_variation or Fraction(0))
-            if finding.violation is not None or law.num_paths <= _REPEATED_PATHS:
-                check_repeats(sampler, instance, limits, law)
-            if law.used_uniforms and len(sweep.at_zero) < _ENOUGH_FAILURES:
-                sweep.at_zero += _endpoint_findings(sampler, instance, limits, deadline, law)
-        if finding.violation is not None:
-            sweep.failing.append(finding)
-        if progress is not None:
-            progress("sampler", number, len(instances))
-        if len(sweep.failing) >= _ENOUGH_FAILURES:
-            sweep.stopped = f"after {len(sweep.failing)} counterexamples"
-            break
-        if not law.complete:
-            reason = (
-                f"the bound of {limits.max_seconds:g} seconds was met"
-                if time.monotonic() > deadline
-                else f"an instance on {instance.vocab} tokens has more than {limits.max_paths:,} "
-                f"paths"
-            )
-            sweep.stopped = f"{reason}, in instance {number} of {len(instances)}"
-            break
+    try:
+        for number, instance in enumerate(instances, 1):
+            _check_next(sweep, sampler, instance, limits, deadline, tolerance)
+            if progress is not None:
+                progress("sampler", number, len(instances))
+            if sweep.stopped:
+                sweep.stopped += f", in instance {number} of {len(instances)}"
+                break
+    except KeyboardInterrupt:
+        sweep.stopped = f"it was interrupted after {len(sweep.checked)} of {len(instances)}"
     return sweep
+
+
+def _check_next(
+    sweep: Sweep,
+    sampler: Sampler,
+    instance: SamplerInstance,
+    limits: Limits,
+    deadline: float,
+    tolerance: Fraction,
+) -> None:
+    """Check one more instance, add it to the sums, and say whether to stop."""
+    finding = check_instance(sampler, instance, limits, deadline, tolerance)
+    law = finding.law
+    sweep.num_paths += law.num_paths
+    if law.complete:
+        sweep.checked.append(instance)
+        sweep.worst = max(sweep.worst, finding.total_variation or Fraction(0))
+        if finding.violation is not None or law.num_paths <= _REPEATED_PATHS:
+            check_repeats(sampler, instance, limits, law)
+        if law.used_uniforms and len(sweep.at_zero) < _ENOUGH_FAILURES:
+            sweep.at_zero += _endpoint_findings(sampler, instance, limits, deadline, law)
+    if finding.violation is not None:
+        sweep.failing.append(finding)
+    if len(sweep.failing) >= _ENOUGH_FAILURES:
+        sweep.stopped = f"after {len(sweep.failing)} counterexamples"
+    elif not law.complete and time.monotonic() > deadline:
+        sweep.stopped = f"the bound of {limits.max_seconds:g} seconds was met"
+    elif not law.complete:
+        sweep.stopped = (
+            f"an instance on {instance.vocab} tokens has more than {limits.max_paths:,} paths"
+        )
 
 
 def _endpoint_findings(
@@ -250,7 +238,15 @@ def _endpoint_findings(
     """
     if all(all(row) for row in instance.target.rows.values()):
         return []
-    on_grid = sampler_law(sampler, instance, limits, deadline, grid=True)
+    try:
+        on_grid = sampler_law(sampler, instance, limits, deadline, grid=True)
+    except ProgramError as error:
+        return [
+            {
+                "finding": "fails when a uniform is exactly 0 or the largest below 1",
+                "error": str(error),
+            }
+        ]
     found: list[dict[str, Any]] = []
     for emission, probability in sorted(on_grid.emissions.items()):
         for length, token in enumerate(emission):
@@ -268,86 +264,6 @@ def _endpoint_findings(
                 )
                 break
     return found[:1]
-
-
-def _coverage(checked: list[SamplerInstance], instances: list[SamplerInstance]) -> list[Any]:
-    """Instances checked and in all, by group and vocabulary."""
-    rows = []
-    for group in GROUPS:
-        for vocab in VOCABS:
-            in_all = sum(i.group == group and i.vocab == vocab for i in instances)
-            done = sum(i.group == group and i.vocab == vocab for i in checked)
-            if in_all:
-                rows.append({"group": group, "vocab": vocab, "checked": done, "in_all": in_all})
-    return rows
-
-
-def _summary(sweep: Sweep, in_all: int, verdict: Verdict, tolerance: Fraction) -> str:
-    counted = f"{len(sweep.checked)} of {in_all} instances in full, {sweep.num_paths:,} paths"
-    if verdict is Verdict.LOSSY:
-        text = f"{counted}: the joint law is not the target's; worst total variation {sweep.worst}"
-        text += f" ({float(sweep.worst):.4g})."
-    elif verdict is Verdict.INCONCLUSIVE:
-        text = (
-            f"{counted}, no defect among them; then {sweep.stopped}. Nothing is certified: raise "
-            f"--max-paths or --max-seconds, or lower --max-vocab for a smaller claim."
-        )
-    elif sweep.worst == 0:
-        text = f"{counted}: the joint law is the target's, exactly."
-    else:
-        text = f"{counted}: worst total variation {float(sweep.worst):.3g}, of rounding."
-    if sweep.at_zero:
-        text += (
-            " Separately: a token of probability 0 is accepted when a uniform is exactly 0, which "
-            "a generator gives once in 2^53 draws or less (u <= p where u < p is meant)."
-        )
-    return text
-
-
-def _witness(finding: SamplerFinding) -> dict[str, str]:
-    """The first violation met, as it was met: got is a lower bound if the law is incomplete."""
-    assert finding.violation is not None
-    return {
-        "target": ", ".join(map(str, finding.instance.target(finding.violation.path))),
-        "path": str(finding.violation.path),
-        "token": str(finding.violation.token),
-        "got": str(finding.violation.got),
-        "wanted": str(finding.violation.wanted),
-    }
-
-
-def _claim(sweep: Sweep, name: str, sampler: Sampler, family: str, tolerance: Fraction) -> str:
-    num_rounds = getattr(sampler, "num_rounds", 1)
-    rounds = "one round" if num_rounds == 1 else f"{num_rounds} rounds"
-    distance = "0" if tolerance == 0 else f"at most {float(tolerance):g} (rounding)"
-    return (
-        f"On each of {len(sweep.checked)} instances ({family}) the exact joint law of the tokens "
-        f"of {rounds} of {name}, over all outcomes of all draws ({sweep.num_paths:,} paths), has total "
-        f"variation {distance} from the target's. Nothing is claimed about other laws, or about "
-        f"how a real generator rounds."
-    )
-
-
-def _replay(
-    name: str,
-    quick: bool,
-    seed: int,
-    max_vocab: int,
-    limits: Limits,
-    tolerance: Fraction | None,
-) -> str:
-    words = ["rheocheck certify", f"--sampler {name}", f"--seed {seed}"]
-    if quick:
-        words.append("--quick")
-    if max_vocab != VOCABS[-1]:
-        words.append(f"--max-vocab {max_vocab}")
-    if limits.max_paths != Limits().max_paths:
-        words.append(f"--max-paths {limits.max_paths}")
-    if limits.max_seconds != Limits().max_seconds:
-        words.append(f"--max-seconds {limits.max_seconds:g}")
-    if tolerance is not None:
-        words.append(f"--tolerance {tolerance}")
-    return " ".join(words)
 
 
 def _check_arguments(seed: int, max_vocab: int, limits: Limits, tolerance: object) -> None:

@@ -62,6 +62,17 @@ class SamplerInstance:
         return self.target.vocab
 
 
+def path_text(path: Iterable[int]) -> str:
+    """A path as people read it."""
+    tokens = list(path)
+    return f"({', '.join(map(str, tokens))})" if tokens else "the empty path"
+
+
+def law_text(law: Iterable[Fraction | str]) -> str:
+    """A law as people read it."""
+    return f"({', '.join(map(str, law))})"
+
+
 def denominator(law: Law) -> int:
     """Least common denominator of a law."""
     return lcm(*(mass.denominator for mass in law))
@@ -112,10 +123,10 @@ def family_text(quick: bool, seed: int, max_vocab: int) -> str:
     pairs = f"every pair of constant laws of denominator up to {largest} on 2 tokens"
     if max_vocab > 2 and not quick:
         pairs += " and up to 2 on 3 tokens"
+    tokens = "2 tokens" if max_vocab == 2 else f"2 to {max_vocab} tokens"
     return (
-        f"{pairs}; point masses, disjoint supports, ties and zeros on 2 to {max_vocab} tokens; "
-        f"laws on 2 to {max_vocab} tokens that look at the last one or two tokens, zeros common, "
-        f"seed {seed}"
+        f"{pairs}; point masses, disjoint supports, ties and zeros on {tokens}; laws on {tokens} "
+        f"that look at the last one or two tokens, zeros common, seed {seed}"
     )
 
 

@@ -1,25 +1,26 @@
 """Runs a sampler under test for every outcome of every draw, and says plainly what it did wrong."""
 
-import contextlib
 import operator
-import random
-import signal
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, TypeAlias
 
-from rheocheck.audit.sampler_family import SamplerInstance
+from rheocheck.audit.sampler_family import SamplerInstance, law_text
+from rheocheck.audit.sampler_trace import (
+    Choice,
+    Tracer,
+    generator_states,
+    interrupted_after,
+    moved_generator,
+)
 from rheocheck.errors import BudgetExceededError, ProgramError, RheocheckError
 from rheocheck.protocols import Choose, Path, Sampler
 from rheocheck.reference import enumerate_paths
 
 Rounds: TypeAlias = tuple[Path, ...]
 """Emission of each round."""
-_SHOWN_CHOICES = 12
 _VERBS = ("raised", "returned", "did", "made", "drew", "gave")
 
 
@@ -41,27 +42,6 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """One call of `choose` in one run.
-
-    Attributes:
-      weights: [branch] probabilities; of a coin (tails, heads).
-      taken: Branch.
-      is_coin: Whether it was `choose.bernoulli`.
-    """
-
-    weights: tuple[Fraction, ...]
-    taken: int
-    is_coin: bool
-
-    def __str__(self) -> str:
-        """As people read it."""
-        if self.is_coin:
-            return f"bernoulli({self.weights[1]}) -> {bool(self.taken)}"
-        return f"categorical({', '.join(map(str, self.weights))}) -> {self.taken}"
-
-
-@dataclass(frozen=True, slots=True)
 class SamplerPath:
     """One run.
 
@@ -71,6 +51,7 @@ class SamplerPath:
       choices: All calls of `choose`, those without alternative too.
       notes: (name, value) of each note taken.
       asked: Paths at which the target was asked, in order.
+      drafted: Paths at which the draft was asked, in order.
     """
 
     rounds: Rounds
@@ -78,6 +59,7 @@ class SamplerPath:
     choices: tuple[Choice, ...]
     notes: tuple[tuple[str, Any], ...]
     asked: tuple[Path, ...]
+    drafted: tuple[Path, ...]
 
     @property
     def emission(self) -> Path:
@@ -100,62 +82,6 @@ class SamplerLaw:
     num_paths: int = 0
     complete: bool = True
     used_uniforms: bool = False
-
-
-class Tracer:
-    """`choose` as the sampler sees it: passes draws on, remembers them, takes notes."""
-
-    def __init__(self, grid: bool = False) -> None:
-        """Make a tracer; uniforms are multiples of 2^-53 if `grid`."""
-        self.grid = grid
-        self.choices: list[Choice] = []
-        self.notes: list[tuple[str, Any]] = []
-        self.asked: list[Path] = []
-        self._choose: Choose | None = None
-
-    def start(self, choose: Choose) -> None:
-        """Begin a run that draws through `choose`."""
-        self._choose = choose
-        self.choices, self.notes, self.asked = [], [], []
-
-    def categorical(self, weights: Sequence[Any]) -> int:
-        """Draw an index with probability `weights[index]`."""
-        assert self._choose is not None
-        given = tuple(weights)
-        for index, weight in enumerate(given):
-            self._check_finite(weight, f"weight {index} of choose.categorical")
-        taken = self._choose.categorical(given)
-        self.choices.append(Choice(given, taken, False))
-        return taken
-
-    def bernoulli(self, probability: Any) -> bool:
-        """Draw True with `probability`."""
-        assert self._choose is not None
-        self._check_finite(probability, "the probability of choose.bernoulli")
-        heads = self._choose.bernoulli(probability)
-        self.choices.append(Choice((1 - probability, probability), int(heads), True))
-        return heads
-
-    def note(self, name: str, value: Any) -> None:
-        """Remember a fact about this run."""
-        self.notes.append((name, value))
-
-    def _check_finite(self, weight: Any, what: str) -> None:
-        if isinstance(weight, float) and not abs(weight) < float("inf"):
-            raise ProgramError(f"{what} is {weight!r}; required: a finite exact rational")
-
-    def trail(self) -> str:
-        """The choices so far, with their weights."""
-        shown = [str(choice) for choice in self.choices[-_SHOWN_CHOICES:]]
-        if not shown:
-            return "no choice led there"
-        left_out = len(self.choices) - len(shown)
-        before = f"{left_out} more, then " if left_out else ""
-        return f"choices that led there: {before}{'; '.join(shown)}"
-
-
-class _TookTooLong(BaseException):
-    """Interrupts a sampler; no Exception, so that it cannot be swallowed by `except Exception`."""
 
 
 def sampler_paths(
@@ -181,7 +107,7 @@ def sampler_paths(
     paths = enumerate_paths(program, max_choices=limits.max_choices)
     num_paths = 0
     while True:
-        before = _generator_states()
+        before = generator_states()
         try:
             path = next(paths)
         except StopIteration:
@@ -194,12 +120,12 @@ def sampler_paths(
             ) from None  # fmt: skip
         except RheocheckError as error:
             raise _with_context(error, instance, tracer) from error
-        moved = _moved_generator(before)
+        moved = moved_generator(before)
         if moved and num_paths == 0:
             # A first call may import modules that draw; a second one may not.
-            before = _generator_states()
+            before = generator_states()
             next(enumerate_paths(program, max_choices=limits.max_choices))
-            moved = _moved_generator(before)
+            moved = moved_generator(before)
         if moved:
             raise _error(
                 f"drew from {moved} besides choose (required: every draw through choose, or a "
@@ -213,6 +139,7 @@ def sampler_paths(
             tuple(tracer.choices),
             tuple(tracer.notes),
             tuple(tracer.asked),
+            tuple(tracer.drafted),
         )
 
 
@@ -280,10 +207,10 @@ def _program(
         state: Any = None
         rounds: Rounds = ()
         emitted: Path = ()
-        with _interrupted_after(limits.max_run_seconds):
+        with interrupted_after(limits.max_run_seconds):
             for _ in range(num_rounds):
                 target = _rerooted(instance.target, emitted, tracer.asked)
-                draft = _rerooted(instance.draft, emitted, [])
+                draft = _rerooted(instance.draft, emitted, tracer.drafted)
                 if carries_state:
                     returned: Any = sampler(target, draft, tracer, state)  # type: ignore[call-arg]
                     if not isinstance(returned, tuple) or len(returned) != 2:
@@ -327,49 +254,6 @@ def _checked_tokens(tokens: Any) -> Path:
         raise ProgramError(f"returned {tokens!r}; required: a tuple of int tokens") from None
 
 
-@contextlib.contextmanager
-def _interrupted_after(seconds: float) -> Iterator[None]:
-    """Interrupt the block after `seconds`, where signals allow it: in the main thread, on POSIX."""
-    usable = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
-    if not usable:
-        yield
-        return
-
-    def interrupt(number: int, frame: Any) -> None:
-        raise _TookTooLong
-
-    old = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    except _TookTooLong:
-        raise ProgramError(
-            f"did not return within {seconds:g} seconds and may never end; required: an end"
-        ) from None
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, old)
-
-
-def _generator_states() -> dict[str, Any]:
-    """State of every global generator that is loaded, in a form that == compares."""
-    states: dict[str, Any] = {"Python's global random": random.getstate()}
-    numpy = sys.modules.get("numpy.random")
-    if numpy is not None:
-        _, keys, position, *_ = numpy.get_state()
-        states["NumPy's global random"] = (keys.tobytes(), position)
-    torch = sys.modules.get("torch")
-    if torch is not None and hasattr(torch, "get_rng_state"):
-        states["torch's global generator"] = torch.get_rng_state().numpy().tobytes()
-    return states
-
-
-def _moved_generator(before: dict[str, Any]) -> str | None:
-    """Name of a global generator whose state moved; one that was loaded since does not count."""
-    after = _generator_states()
-    return next((name for name in before if before[name] != after[name]), None)
-
-
 def _with_context(error: RheocheckError, instance: SamplerInstance, tracer: Tracer) -> ProgramError:
     # The oracle's own list of choices lacks the weights; the tracer's has them.
     reason = str(error).split("; choices that led there")[0].split("; no branching choice")[0]
@@ -384,10 +268,6 @@ def _error(reason: str, instance: SamplerInstance, tracer: Tracer) -> ProgramErr
         reason = f"failed: {reason}"
     return ProgramError(
         f"the sampler {reason}; {tracer.trail()}. It was given, on {instance.vocab} tokens, the "
-        f"target ({_shown(instance.target.rows[()])}) and the draft "
-        f"({_shown(instance.draft.rows[()])}) at the root."
+        f"target {law_text(instance.target(()))} and the draft {law_text(instance.draft(()))} at "
+        f"the root."
     )
-
-
-def _shown(law: Sequence[Fraction]) -> str:
-    return ", ".join(map(str, law))

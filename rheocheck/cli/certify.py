@@ -35,12 +35,23 @@ def certify(
     resume: Path | None = typer.Option(
         None, help="Keep what is done in this file; go on with it if it exists."
     ),
+    sampler: str | None = typer.Option(
+        None, help="Check this sampler instead: package.module:function, imported from here."
+    ),
+    max_paths: int = typer.Option(50_000, help="With --sampler: most runs on one instance."),
+    max_seconds: float = typer.Option(300.0, help="With --sampler: seconds of the sweep."),
+    max_vocab: int = typer.Option(4, help="With --sampler: largest vocabulary, 2 to 4."),
+    tolerance: str | None = typer.Option(
+        None, help="With --sampler: total variation that counts as rounding, such as 1e-12."
+    ),
     json_file: Path | None = typer.Option(None, "--json", help="Write the certificate as JSON."),
 ) -> None:
     """Prove the scheme lossless on every instance of a stated family, in exact fractions.
 
     Two enumerators that share no code must agree: one branches on surviving probes only, one runs
     the sampler once for every outcome of every draw.
+
+    With --sampler any function sampler(target, draft, choose) is checked in the same way.
 
     Example: rheocheck certify --json certificate.json
     """
@@ -51,6 +62,16 @@ def certify(
     from rheocheck.cli.resuming import resuming
 
     check_writable(json_file)
+    if sampler is not None:
+        from rheocheck.cli.certify_sampler import certify_sampler
+
+        if all_laws or full or resume is not None or max_eager_paths is not None:
+            raise InputError("--sampler was given; required: no option of the project's own scheme")
+        checked = certify_sampler(
+            sampler, quick=quick, seed=seed, max_vocab=max_vocab, max_paths=max_paths,
+            max_seconds=max_seconds, tolerance=tolerance, json_file=json_file,
+        )  # fmt: skip
+        raise typer.Exit(EXIT_CODES[checked.verdict])
     if full and (quick or not all_laws):
         raise InputError("--full was given; required: --all-laws, and not --quick")
     started = time.perf_counter()

@@ -67,8 +67,9 @@ def certify_sampler(
     max_paths: int = 50_000,
     max_seconds: float = 300.0,
     tolerance: str | None = None,
+    json_file: Path | None = None,
 ) -> Report:
-    """Check the sampler that `spec` names and print what was found.
+    """Check the sampler that `spec` names, print what was found, write it if asked to.
 
     Args:
       spec: "package.module:function".
@@ -79,6 +80,7 @@ def certify_sampler(
       max_seconds: Seconds of the whole sweep.
       tolerance: Largest total variation that counts as rounding, as a fraction or a decimal; None
         takes the sampler's own attribute, 0 if it has none.
+      json_file: Where to write the report.
 
     Returns:
       The report.
@@ -125,6 +127,8 @@ def certify_sampler(
         seconds=time.perf_counter() - started,
     )
     _print(report)
+    if json_file is not None:
+        report.write_json(json_file)
     return report
 
 
@@ -135,6 +139,7 @@ def sampler_lines(report: Report) -> list[str]:
       Lines without markup.
     """
     from rheocheck.audit.counterexample import counterexample_lines
+    from rheocheck.audit.sampler_family import law_text, path_text
 
     stage = report.stages[0]
     details = stage.details
@@ -147,10 +152,13 @@ def sampler_lines(report: Report) -> list[str]:
         )
     lines.append(details["summary"])
     for found in details["endpoint_findings"][:1]:
-        path = f"({', '.join(map(str, found['path']))})" if found["path"] else "the empty path"
+        if "error" in found:
+            lines.append(f"Finding: {found['finding']}: {found['error']}")
+            continue
         lines.append(
-            f"Finding: {found['finding']}: token {found['token']} after {path}, where the target "
-            f"is ({', '.join(found['target'])}), with probability {found['probability']}"
+            f"Finding: {found['finding']}: token {found['token']} after "
+            f"{path_text(found['path'])}, where the target is {law_text(found['target'])}, with "
+            f"probability {found['probability']}"
         )
     if "counterexample" in details:
         lines += counterexample_lines(details["counterexample"])
