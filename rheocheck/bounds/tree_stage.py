@@ -35,7 +35,9 @@ def exact_tree_stage(
       INCONCLUSIVE; float laws give NO_EVIDENCE.
     """
     started = time.perf_counter()
-    values: dict[str, Number] = {**expected_by_rule(target, draft, config)}
+    values: dict[str, Number] = {
+        str(rule): value for rule, value in expected_by_rule(target, draft, config).items()
+    }
     plain = SpeculationConfig(**{**config.model_dump(), "num_top": config.top_k, "rule": "onehot"})
     values[TOP_K] = expected_by_rule(target, draft, plain, ("onehot",))["onehot"]
     exact = not any(isinstance(value, float) for value in values.values())

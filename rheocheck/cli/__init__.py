@@ -10,6 +10,7 @@ import typer
 
 from rheocheck.certificate import INPUT_ERROR_EXIT_CODE
 from rheocheck.cli.audit import audit
+from rheocheck.cli.bounds import bounds
 from rheocheck.cli.certify import certify
 from rheocheck.cli.check_certificate import check_certificate
 from rheocheck.errors import RheocheckError
@@ -26,6 +27,7 @@ app = typer.Typer(
 )
 app.command(name="certify")(certify)
 app.command(name="audit")(audit)
+app.add_typer(bounds)
 app.command(name="check-certificate")(check_certificate)
 
 

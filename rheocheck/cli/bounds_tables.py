@@ -1,0 +1,233 @@
+"""Tables of `rheocheck bounds` on a terminal; the JSON file holds the same numbers."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rheocheck.certificate import Report, StageResult, Verdict
+from rheocheck.cli.console import printable
+
+_COLOURS = {Verdict.CERTIFIED: "green", Verdict.LOSSY: "red", Verdict.NO_EVIDENCE: "green"}
+# Fractions longer than this are shown as decimals.
+_LONGEST_FRACTION = 15
+_MOST_ROWS = 40
+_TREE_COLUMNS = {
+    "expected_accepted": "E[tau]",
+    "acceptance_depth_1": "depth 1",
+    "acceptance_depth_2": "depth 2",
+    "acceptance_depth_3": "depth 3",
+    "acceptance_top": "top",
+    "acceptance_probe": "probe",
+    "acceptance_filler": "filler",
+    "probe_survival": "probes kept",
+}
+
+
+def print_rules(stages: Sequence[StageResult], console: Any) -> None:
+    """Rules of a node, their acceptances and optima."""
+    headers = ("rule", "candidates", "accept test", "membership", "optimum", "gap")
+    table = _table("acceptance at a node", headers, 2)
+    notes = []
+    for row in stages[0].details["rows"]:
+        numbers = [_number(row[name]) for name in ("accept_test", "membership", "optimum", "gap")]
+        table.add_row(row["rule"], row["candidates"], *numbers)
+        if row["note"]:
+            notes.append(f"{row['rule']}: {row['note']}.")
+    console.print(table)
+    for note in notes:
+        console.print(note, markup=False)
+    proofs = stages[0].details["certificates"]
+    if len(proofs) == 1:
+        proof = proofs[0]
+        dual = ", ".join(map(str, proof["dual_set"][:12]))
+        more = len(proof["dual_set"]) - 12
+        console.print(
+            f"Certificate of the dual-identity optimum: the plan attains {proof['lower']}, the "
+            f"dual set {{{dual}{f' and {more} more' if more > 0 else ''}}} bounds by "
+            f"{proof['upper']}.",
+            markup=False,
+        )
+
+
+def print_comparison(stages: Sequence[StageResult], console: Any) -> None:
+    """The depth-1 comparison of schemes."""
+    table = _table(
+        "acceptance at depth 1", ("scheme", "acceptance", "+-", "lead over RRSw", "+-"), 1
+    )
+    for row in stages[0].details["rows"]:
+        table.add_row(
+            row["scheme"], *_with_error(row, "acceptance"), *_with_error(row, "lead_over_rrsw")
+        )
+    console.print(table)
+
+
+def print_tree(stages: Sequence[StageResult], console: Any) -> None:
+    """E[tau] by scheme; acceptance by depth and role where it was estimated."""
+    details = stages[0].details
+    rows = details["rows"]
+    present = [name for name in _TREE_COLUMNS if any(name in row for row in rows)]
+    table = _table(
+        "expected accepted draft tokens a round",
+        ("scheme", *(_TREE_COLUMNS[n] for n in present)),
+        1,
+    )
+    for row in rows:
+        table.add_row(_scheme(row), *(_cell(row, name) for name in present))
+    console.print(table)
+    for name, lead in details.get("leads", {}).items():
+        if lead["value"] is not None:
+            console.print(
+                f"{name}, same trees: {lead['value']:+.4f} +- {lead['standard_error'] or 0:.4f}"
+            )
+    ratios = details.get("variance")
+    if ratios and ratios["expected_accepted"] and ratios["lead"]:
+        console.print(
+            f"Variance of counting accepted tokens over that of integrating: "
+            f"{ratios['expected_accepted']:.1f} for E[tau], {ratios['lead']:.0f} for rheo - rrsw."
+        )
+
+
+def print_sweep(stages: Sequence[StageResult], console: Any) -> None:
+    """The pooled rows of a sweep, and the files written."""
+    details = stages[0].details
+    rows = details["rows"]
+    if rows and "scheme" in rows[0]:
+        print_comparison(stages, console)
+    elif rows and "expected_accepted" in rows[0]:
+        _print_tree_rows(rows, console)
+    else:
+        print_frequencies(rows, "random nodes", console)
+    for file in details["files"]:
+        console.print(f"wrote {file}", markup=False, soft_wrap=True)
+
+
+def print_frequencies(rows: Sequence[Mapping[str, Any]], title: str, console: Any) -> None:
+    """Who wins how often."""
+    headers = ("laws", "nodes", "rheo wins", "rrsw wins", "equal", "largest rheo lead",
+               "largest rrsw lead", "gap of rheo", "gap of rrsw")  # fmt: skip
+    table = _table(title, headers, 1)
+    for row in rows:
+        table.add_row(
+            str(row["family"]), f"{row['num_nodes']:,}",
+            *(f"{100 * row[name]:.2f} %" for name in ("rheo_wins", "rrsw_wins", "equal")),
+            *(f"{row[name]:.4f}" for name in ("largest_rheo_lead", "largest_rrsw_lead",
+                                              "mean_gap_rheo", "mean_gap_rrsw")),
+        )  # fmt: skip
+    console.print(table)
+
+
+def print_dominance(stages: Sequence[StageResult], console: Any) -> None:
+    """Witnesses and frequencies."""
+    for stage in stages:
+        rows = stage.details.get("rows", [])
+        if stage.name.startswith("frequency"):
+            print_frequencies(rows, stage.name, console)
+        for row in rows:
+            witness = row.get("witness")
+            if witness and "acceptance" in witness:
+                console.print(
+                    f"V={row['vocab']} K={row['top_k']} m={row['num_top']}: target "
+                    f"({', '.join(witness['target'])}), draft ({', '.join(witness['draft'])}): "
+                    f"{_pairs(witness['acceptance'])}", markup=False, soft_wrap=True,
+                )  # fmt: skip
+            elif witness:
+                console.print(
+                    f"V={row['vocab']} K=2 m=1 R={row['budget']} D={row['depth']}: E[tau] "
+                    f"{_pairs(witness['expected_accepted'])}", markup=False, soft_wrap=True,
+                )  # fmt: skip
+                for name, laws in witness["model"].items():
+                    shown = "; ".join(
+                        f"{path or 'root'}: ({', '.join(law)})" for path, law in laws.items()
+                    )
+                    console.print(f"  {name}  {shown}", markup=False, soft_wrap=True)
+        for found in stage.details.get("counterexamples", []):
+            console.print(
+                f"merged if {found['condition']}: after {found['path']}, token {found['token']}: "
+                f"got {found['got']}, wanted {found['wanted']}", markup=False, soft_wrap=True,
+            )  # fmt: skip
+
+
+def print_verdicts(report: Report, console: Any) -> None:
+    """Summaries, claims and the verdict."""
+    for stage in report.stages:
+        console.print(f"{stage.name}: {stage.details['summary']}", markup=False, soft_wrap=True)
+    for claim in report.claims:
+        console.print(f"Claim: {claim}", markup=False, soft_wrap=True)
+    colour = _COLOURS.get(report.verdict, "yellow")
+    replay = printable(report.stages[0].replay or "")
+    console.print(
+        f"Verdict: [bold {colour}]{report.verdict.name}[/] in {report.seconds or 0:.1f} s"
+    )
+    console.print(f"Replay: {replay}", markup=False, soft_wrap=True)
+
+
+def _print_tree_rows(rows: Sequence[Mapping[str, Any]], console: Any) -> None:
+    axes = ("family", "top_k", "num_top", "budget", "depth", "support_size", "temperature",
+            "draft_temperature", "target_temperature")  # fmt: skip
+    varied = [a for a in axes if len({row.get(a) for row in rows}) > 1]
+    table = _table(
+        "expected accepted draft tokens a round",
+        (*varied, "rule", "E[tau]", "+-", "probes kept"),
+        0,
+    )
+    for row in rows[:_MOST_ROWS]:
+        table.add_row(
+            *(str(row.get(axis)) for axis in varied), row["rule"],
+            *_with_error(row, "expected_accepted"), _plain(row.get("probe_survival")),
+        )  # fmt: skip
+    console.print(table)
+    if len(rows) > _MOST_ROWS:
+        console.print(f"and {len(rows) - _MOST_ROWS} more rows (see --json or --out)")
+
+
+def _table(title: str, headers: Sequence[str], num_left: int) -> Any:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(
+        title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD, pad_edge=False
+    )
+    for place, header in enumerate(headers):
+        table.add_column(header, justify="left" if place < num_left else "right")
+    return table
+
+
+def _number(cell: Mapping[str, Any] | None) -> str:
+    if cell is None:
+        return "-"
+    exact = cell.get("exact")
+    return (
+        exact if exact is not None and len(exact) <= _LONGEST_FRACTION else f"{cell['value']:.9f}"
+    )
+
+
+def _with_error(row: Mapping[str, Any], name: str) -> tuple[str, str]:
+    error = row.get(f"{name}_error")
+    return _plain(row.get(name)), "-" if error is None else f"{error:.4f}"
+
+
+def _plain(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def _cell(row: Mapping[str, Any], name: str) -> str:
+    """An estimate with its error, from either form of row."""
+    found = row.get(name)
+    if isinstance(found, Mapping):
+        if "exact" in found or "standard_error" not in found:
+            return _number(found)
+        found, error = found["value"], found["standard_error"]
+    else:
+        error = row.get(f"{name}_error")
+    if found is None:
+        return "-"
+    return f"{found:.3f}" + ("" if error is None else f" +- {error:.3f}")
+
+
+def _scheme(row: Mapping[str, Any]) -> str:
+    if "scheme" in row:
+        return str(row["scheme"])
+    return "Top-K" if row["num_top"] >= row["top_k"] else str(row["rule"])
+
+
+def _pairs(values: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())
