@@ -12,9 +12,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TextIO
 
+import rheocheck.audit
+import rheocheck.reference
 from rheocheck.errors import InputError
 
 FORMAT = "rheocheck-resume/1"
+_SOURCES = (
+    (rheocheck.reference, "*.py"),
+    (rheocheck.audit, "exact*.py"),
+    (rheocheck.audit, "universal*.py"),
+    (rheocheck.audit, "digests.py"),
+)
 
 
 class Journal:
@@ -142,13 +150,10 @@ class Journal:
 
 
 def code_digest() -> str:
-    """Digest of the source that results depend on: rheocheck.reference and rheocheck.audit."""
-    import rheocheck.audit
-    import rheocheck.reference
-
+    """Digest of the source that the certificate's stages consist of."""
     digest = hashlib.sha256()
-    for package in (rheocheck.reference, rheocheck.audit):
-        for file in sorted(Path(package.__path__[0]).glob("*.py")):
+    for package, pattern in _SOURCES:
+        for file in sorted(Path(package.__path__[0]).glob(pattern)):
             digest.update(file.name.encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()[:16]
 
