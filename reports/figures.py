@@ -92,11 +92,9 @@ def _node_figure(report: Report) -> Figure | None:
             axes.step(values, share, color=colour, where="post", linewidth=1.6,
                       label=f"T = {item['temperature']:g}")  # fmt: skip
         axes.axvline(plot["tolerance"], color=WARNING, linewidth=1.4)
-        axes.text(plot["tolerance"], 0.5, "  float tolerance", color=WARNING, fontsize=9)
+        _note(axes, plot["tolerance"], 0.5, "float tolerance", WARNING)
         axes.axvline(plot["bound"], color=THIRD, linewidth=1.4, linestyle=(0, (4, 3)))
-        axes.text(
-            plot["bound"], 0.3, "99 % bound on the mean  ", color=THIRD, fontsize=9, ha="right"
-        )
+        _note(axes, plot["bound"], 0.7, "99 % bound\non the mean", THIRD)
         axes.set_xscale("log")
         axes.set_xlim(foot, 1)
         axes.set_ylim(0, 1.02)
@@ -170,6 +168,13 @@ def _acceptance_figure(report: Report) -> Figure | None:
         "Accepted tokens",
         "Mean over prompts with two standard errors either way.",
         _svg(draw, height=0.9 + 0.5 * len(rows)),
+    )
+
+
+def _note(axes: Axes, place: float, height: float, text: str, colour: str) -> None:
+    """A few words to the right of a vertical line."""
+    axes.annotate(
+        text, (place, height), (6, 0), textcoords="offset points", color=colour, fontsize=9
     )
 
 

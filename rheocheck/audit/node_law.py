@@ -178,7 +178,8 @@ def check_node(
         node.probe_law.expand(outcomes, -1),
         config.rule,
     )
-    emitted = weights @ emitted_laws(law, child_token)
+    # Not a matrix product: its last digits would depend on the number of threads.
+    emitted = (weights[:, None] * emitted_laws(law, child_token)).sum(axis=0)
     wanted = node.target_law.cpu().numpy()
     deviation = np.abs(emitted - wanted)
     token = int(deviation.argmax())

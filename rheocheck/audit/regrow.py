@@ -25,9 +25,10 @@ from rheocheck.gpu.protocols import ForcedProbe
 from rheocheck.gpu.randomness import RoundUniforms
 from rheocheck.gpu.tree import Tree
 
-# Two evaluations of one float32 draft model differ by about 1e-6 in a log score; nodes whose scores
-# are further apart than this may not change places.
+# Two evaluations of one draft model differ in a log score by about 1e-6 in float32, and by a step
+# or two of a logit in half precision. Nodes whose scores are further apart may not change places.
 ROUNDING = 1e-5
+HALF_PRECISION_ROUNDING = 0.25
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,13 +113,19 @@ class ProbeChooser:
         return [self._chosen[request] for request in sorted(self._chosen)]
 
 
-def regrow(probe: ChosenProbe, config: SpeculationConfig, temperature: float) -> RegrowFinding:
+def regrow(
+    probe: ChosenProbe,
+    config: SpeculationConfig,
+    temperature: float,
+    rounding: float = ROUNDING,
+) -> RegrowFinding:
     """Grow the probe's tree with each of its identities and compare.
 
     Args:
       probe: The chosen probe.
       config: Scheme.
       temperature: Of the request.
+      rounding: Largest gap of two log scores that noise of the draft model may turn round.
 
     Returns:
       The finding. All identities, the drawn one included, are rows of one batch, and the comparison
@@ -144,13 +151,13 @@ def regrow(probe: ChosenProbe, config: SpeculationConfig, temperature: float) ->
     rows = _Rows(grown)
     drawn = int(np.flatnonzero(probe.tokens == probe.drawn)[0])
     reference, real = rows.of(drawn), _Rows(probe.tree).of(0)
-    replayed = _compare(real, reference, probe.node - 1, probe.drawn)
+    replayed = _compare(real, reference, probe.node - 1, probe.drawn, rounding)
     if replayed == "rounding":
         # The drawn tree itself comes out otherwise: its identities are those of another tree.
         return _finding(probe, outcomes - 1, None)
     violation, num_rounded = replayed, 0
     for row, token in enumerate(probe.tokens.tolist()):
-        found = _compare(reference, rows.of(row), probe.node - 1, token)
+        found = _compare(reference, rows.of(row), probe.node - 1, token, rounding)
         if found == "rounding":
             num_rounded += 1
         elif violation is None:
@@ -189,6 +196,7 @@ def _compare(
     found: tuple[NDArray[np.int64], NDArray[np.float64]],
     place: int,
     token: int,
+    rounding: float,
 ) -> dict[str, int | str] | str | None:
     """First difference among the survivors down to the probe, which stands at `place`.
 
@@ -203,7 +211,7 @@ def _compare(
     if not differs.any():
         return None
     first = int(differs.argmax())
-    if _is_rounding(wanted, found, first, place):
+    if _is_rounding(wanted, found, first, place, rounding):
         return "rounding"
     return {
         "probe_token": int(keys[place, 4]),
@@ -220,6 +228,7 @@ def _is_rounding(
     found: tuple[NDArray[np.int64], NDArray[np.float64]],
     place: int,
     probe: int,
+    rounding: float,
 ) -> bool:
     """Whether two nodes that change places at `place` have scores within rounding, but not tied.
 
@@ -239,7 +248,7 @@ def _is_rounding(
     if (pair[0] == pair[1]).all():
         # One place, two tokens: two logits of the parent changed order. Without rounding between
         # the trees their scores are the same to the last bit, and there is no excuse.
-        return bool(0 < abs(scores[place] - other_scores[place]) <= ROUNDING)
+        return bool(0 < abs(scores[place] - other_scores[place]) <= rounding)
     # Where the other tree's node stands in this one, and the reverse; a node that was cut is not
     # there, and then its distance to this place in its own tree has to do.
     here = np.flatnonzero((keys[:, :3] == pair[1]).all(axis=1))
@@ -247,7 +256,7 @@ def _is_rounding(
     gaps = [abs(scores[place] - scores[index]) for index in here[:1]]
     gaps += [abs(other_scores[place] - other_scores[index]) for index in there[:1]]
     largest = max(gaps, default=abs(scores[place] - other_scores[place]))
-    return bool(0 < largest <= ROUNDING)
+    return bool(0 < largest <= rounding)
 
 
 def _describe(key: NDArray[np.int64]) -> str:

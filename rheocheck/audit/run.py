@@ -82,7 +82,7 @@ def run_audit(settings: AuditSettings, progress: ProgressCallback | None = None)
         _probe(watched, settings, replay),
         _sampled(watched, pair, replay),
     ]
-    stages = settle(findings)
+    stages = [_with_text(stage, texts, pair) for stage in settle(findings)]
     verdict = run_verdict(stages)
     return Report(
         command="audit",
@@ -245,6 +245,21 @@ def _sampled(runs: Sequence[DecodingRun], pair: Pair, replay: str) -> StageFindi
 def _acceptance(run: DecodingRun) -> dict[str, Any]:
     rounds = [rounds for part in run.parts for rounds in part.rounds]
     return acceptance_row(run.scheme, run.temperature, rounds)
+
+
+def _with_text(stage: StageResult, texts: Sequence[Prompt], pair: Pair) -> StageResult:
+    """Add the prompt's line and the tokens' text to a witness that names them by number.
+
+    The text is whatever the model says; those who show it escape it.
+    """
+    witness = stage.details.get("witness")
+    if not isinstance(witness, dict) or "prompt" not in witness:
+        return stage
+    named: dict[str, Any] = {"prompt_line": texts[witness["prompt"]].line}
+    for key in ("token", "emitted_token", "probe_token", "other_token"):
+        if key in witness:
+            named[f"{key}_text"] = pair.tokenizer.decode([witness[key]])
+    return stage.model_copy(update={"details": {**stage.details, "witness": {**witness, **named}}})
 
 
 def _passes(verdict: Verdict) -> bool:

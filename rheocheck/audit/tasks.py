@@ -17,7 +17,13 @@ from rheocheck.audit.node_law import NodeChooser, NodeFinding, check_nodes
 from rheocheck.audit.pair import PairSource, load_pair
 from rheocheck.audit.probe import ProbePits
 from rheocheck.audit.recording import RecordingDrafter
-from rheocheck.audit.regrow import ProbeChooser, RegrowFinding, regrow
+from rheocheck.audit.regrow import (
+    HALF_PRECISION_ROUNDING,
+    ROUNDING,
+    ProbeChooser,
+    RegrowFinding,
+    regrow,
+)
 from rheocheck.config import SamplingConfig, SpeculationConfig
 from rheocheck.gpu import decoding
 from rheocheck.gpu.decoding import Observer, RoundTrace
@@ -89,29 +95,12 @@ def run_task(task: Task) -> TaskFindings:
       Its findings.
     """
     # More threads would split sums differently, and the processes share the cores already.
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    pair = load_pair(task.pair)
-    if not task.watch:
-        rounds = _rounds(_decode(task, pair, None))
-        return TaskFindings(task.run, rounds, [], np.zeros(0), [], None)
-    nodes, pits = NodeChooser(task.seed), ProbePits(task.seed)
-    probes = ProbeChooser(task.seed, set(task.regrow))
-    emissions = EmissionRecorder(task.seed, task.config, task.temperature)
-
-    def observe(trace: RoundTrace) -> None:
-        for watcher in (nodes, pits, probes, emissions):
-            watcher.observe(trace)
-
-    generations = _decode(task, pair, observe)
-    token_ids = pair.new_drafter(1).token_ids
-    return TaskFindings(
-        run=task.run,
-        rounds=_rounds(generations),
-        nodes=check_nodes(nodes.nodes(), task.config, task.temperature, token_ids),
-        pits=pits.values(),
-        regrown=[regrow(probe, task.config, task.temperature) for probe in probes.probes()],
-        emissions=compare(emissions.rows(), pair.target.plain_logits, task.temperature),
-    )
+    try:
+        return _run(task, load_pair(task.pair))
+    finally:
+        torch.set_num_threads(threads)
 
 
 def run_tasks(
@@ -139,6 +128,34 @@ def run_tasks(
         if done is not None:
             done(task)
         yield findings
+
+
+def _run(task: Task, pair: Pair) -> TaskFindings:
+    if not task.watch:
+        rounds = _rounds(_decode(task, pair, None))
+        return TaskFindings(task.run, rounds, [], np.zeros(0), [], None)
+    nodes, pits = NodeChooser(task.seed), ProbePits(task.seed)
+    probes = ProbeChooser(task.seed, set(task.regrow))
+    emissions = EmissionRecorder(task.seed, task.config, task.temperature)
+
+    def observe(trace: RoundTrace) -> None:
+        for watcher in (nodes, pits, probes, emissions):
+            watcher.observe(trace)
+
+    generations = _decode(task, pair, observe)
+    token_ids = pair.new_drafter(1).token_ids
+    is_half = pair.target.hf.dtype in (torch.float16, torch.bfloat16)
+    rounding = HALF_PRECISION_ROUNDING if is_half else ROUNDING
+    return TaskFindings(
+        run=task.run,
+        rounds=_rounds(generations),
+        nodes=check_nodes(nodes.nodes(), task.config, task.temperature, token_ids),
+        pits=pits.values(),
+        regrown=[
+            regrow(probe, task.config, task.temperature, rounding) for probe in probes.probes()
+        ],
+        emissions=compare(emissions.rows(), pair.target.plain_logits, task.temperature),
+    )
 
 
 def _decode(task: Task, pair: Pair, observer: Observer | None) -> list[Generation]:

@@ -2,7 +2,6 @@
 
 import math
 import sys
-import time
 import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -46,14 +45,14 @@ def printable(text: str) -> str:
 
 
 def format_number(value: float | int | None) -> str:
-    """A number as a reader wants it: at most four digits, exponents where they are shorter."""
+    """A number as a reader wants it: three digits, exponents where they are shorter."""
     if value is None:
         return "-"
     if isinstance(value, int):
         return f"{value:,}"
     if value == 0 or math.isinf(value) or math.isnan(value):
         return f"{value:g}"
-    return f"{value:.4g}"
+    return f"{value:.3g}"
 
 
 def format_value(value: Any) -> str:
@@ -97,38 +96,21 @@ def print_report(report: Report, console: Console) -> None:
       report: The finished run.
       console: Where to print.
     """
-    table = Table(title=None, header_style="bold")
-    for header in (
-        "stage",
-        "verdict",
-        "statistic",
-        "threshold",
-        "p-value",
-        "n",
-        "power",
-        "seconds",
-    ):
-        table.add_column(header, justify="left" if header in ("stage", "verdict") else "right")
+    table = _table(("stage", "verdict"), ("statistic", "limit", "p", "n", "power", "s"))
     for stage in report.stages:
+        numbers = (stage.statistic, stage.threshold, stage.p_value, stage.sample_size, stage.power)
         table.add_row(
             escape(stage.name),
             f"[{_STYLES[stage.verdict]}]{stage.verdict.name}[/]",
-            *(
-                format_number(value)
-                for value in (
-                    stage.statistic,
-                    stage.threshold,
-                    stage.p_value,
-                    stage.sample_size,
-                    stage.power,
-                    stage.seconds,
-                )
-            ),
+            *(format_number(value) for value in numbers),
+            "-" if stage.seconds is None else f"{stage.seconds:.0f}",
         )
     console.print(table)
+    console.print()
     for stage in report.stages:
         _print_stage(stage, console)
     _print_facts(report.facts, console)
+    console.print()
     for claim in report.claims:
         console.print(f"[bold]Claim.[/] {escape(printable(claim))}", highlight=False)
     style = _STYLES[report.verdict]
@@ -140,12 +122,6 @@ def print_error(message: str) -> None:
     """One paragraph on standard error; line breaks in the message are kept."""
     lines = [printable(line) for line in message.split("\n")]
     sys.stderr.write("rheocheck: error: " + "\n".join(lines) + "\n")
-
-
-def clock() -> Callable[[], float]:
-    """A stopwatch: calling the result gives the seconds since it was made."""
-    start = time.perf_counter()
-    return lambda: time.perf_counter() - start
 
 
 def _print_stage(stage: StageResult, console: Console) -> None:
@@ -171,11 +147,9 @@ def _print_facts(facts: dict[str, Any], console: Console) -> None:
     rows = facts.get("acceptance")
     if not isinstance(rows, list) or not rows:
         return
-    table = Table(
-        title=str(facts.get("acceptance_title", "accepted tokens a round")), title_justify="left"
-    )
-    for header in ("scheme", "T", "accepted a round", "standard error", "rounds", "prompts"):
-        table.add_column(header, justify="left" if header == "scheme" else "right")
+    console.print()
+    console.print(printable(str(facts.get("acceptance_title", ""))), highlight=False)
+    table = _table(("scheme",), ("T", "accepted", "std. error", "rounds", "prompts"))
     for row in rows:
         table.add_row(
             escape(str(row["scheme"])),
@@ -186,3 +160,13 @@ def _print_facts(facts: dict[str, Any], console: Console) -> None:
             format_number(row["num_prompts"]),
         )
     console.print(table)
+
+
+def _table(words: tuple[str, ...], numbers: tuple[str, ...]) -> Table:
+    """A table that fits 80 columns: words to the left, numbers to the right."""
+    table = Table(header_style="bold", box=None, padding=(0, 2, 0, 0))
+    for header in words:
+        table.add_column(header, no_wrap=True)
+    for header in numbers:
+        table.add_column(header, justify="right", no_wrap=True)
+    return table

@@ -58,6 +58,8 @@ def test_a_fault_of_the_scheme_is_lossy(
     assert report.verdict is Verdict.LOSSY
     assert stages <= lossy_stages(report)
     assert report.claims == []
+    witness = next(s.details["witness"] for s in report.stages if s.verdict is Verdict.LOSSY)
+    assert witness
 
 
 def stale_cache(patch: pytest.MonkeyPatch) -> None:
@@ -110,6 +112,8 @@ def test_a_fault_of_the_loop_is_seen_by_plain_passes(
     witness = report.stages[-1].details["witness"]
     assert witness["total_variation"] > 1e-3
     assert witness["verifier"] != witness["plain"]
+    assert witness["prompt_line"] == witness["prompt"] + 1
+    assert isinstance(witness["token_text"], str)
 
 
 def test_a_mask_that_is_not_honoured_fails_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
