@@ -4,7 +4,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+import torch
+
 from rheocheck.audit.settings import AuditSettings
+from rheocheck.errors import InputError
 from rheocheck.models import registry
 from rheocheck.models.registry import Pair
 
@@ -43,8 +46,20 @@ def load_pair(source: PairSource) -> Pair:
       The pair; its target has passed the start-up check.
 
     Raises:
-      RheocheckError: Unknown name, missing or damaged weights, a target that runs trees wrongly.
+      RheocheckError: Unknown name, a device that torch cannot use, missing or damaged weights, a
+        target that runs trees wrongly.
     """
+    _check_device(source.device)
     return registry.load_pair(
         source.model, target=source.target, draft=source.draft, device=source.device
     )
+
+
+def _check_device(device: str) -> None:
+    """Raise InputError unless torch can hold a number there."""
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        # Some of torch's messages go on for pages; their first sentence says what is wrong.
+        reason = str(error).splitlines()[0]
+        raise InputError(f"device = {device!r}: torch cannot use it ({reason})") from None

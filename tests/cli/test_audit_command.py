@@ -120,6 +120,7 @@ def test_text_json_and_page_say_the_same_and_escape_what_models_say(
         (["--budget", "-1"], "budget = -1"),
         (["--rule", "best"], "rule = 'best'"),
         (["--temperature", "0"], "temperature 0 must be positive"),
+        (["--device", "abacus"], "device = 'abacus': torch cannot use it"),
         (["--target", "somewhere"], "--target was given without --draft"),
     ],
 )
