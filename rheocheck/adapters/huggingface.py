@@ -29,10 +29,13 @@ class HuggingFace:
       length: Drafted tokens, at least 1.
       arithmetic: "exact" feeds it rationals, so that the law is that of the algorithm; "float64"
         and "float32" feed it tensors of floats, so that the law is that of the arithmetic.
+      ensemble_weight: Its option `assistant_ensemble_weight`, where it has one: below 1 it is lossy
+        by design (arXiv:2604.07622). None leaves it out.
     """
 
     length: int = 2
     arithmetic: Arithmetic = "exact"
+    ensemble_weight: float | None = None
 
     def __post_init__(self) -> None:
         """Check the length and the arithmetic."""
@@ -46,7 +49,8 @@ class HuggingFace:
 
     def smaller(self) -> Iterator["HuggingFace"]:
         """Shorter chains."""
-        return (HuggingFace(length, self.arithmetic) for length in range(1, self.length))
+        lengths = range(1, self.length)
+        return (HuggingFace(length, self.arithmetic, self.ensemble_weight) for length in lengths)
 
     def __call__(self, target: LawFunction, draft: LawFunction, choose: Choose) -> Path:
         """Run one round."""
@@ -61,6 +65,8 @@ class HuggingFace:
         options: dict[str, Any] = {}
         if "is_done_candidate" in inspect.signature(function).parameters:
             options["is_done_candidate"] = False
+        if self.ensemble_weight is not None:
+            options["assistant_ensemble_weight"] = self.ensemble_weight
         with recording(choose) as recorder:
             tokens, _ = function(
                 torch.tensor([drafted]),

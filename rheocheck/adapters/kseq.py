@@ -90,7 +90,7 @@ def kseq_residual(
       min(draft, target / scale)(x) * (1 - (1 - b)^count) / b, b the sum of those minima.
 
     Raises:
-      InputError: `scale` is so small that the residual is negative somewhere.
+      InputError: `scale` is so small that the residual is negative somewhere, or has no mass.
     """
     kept = [min(d, t / scale) for t, d in zip(target, draft, strict=True)]
     one = sum(kept, ZERO)
@@ -103,7 +103,11 @@ def kseq_residual(
             f"of at least the acceptance ratio, such as count = {count}"
         )
     law = normalised(left)
-    assert law is not None  # a rejection has positive probability, which is the residual's mass
+    if law is None:
+        raise InputError(
+            f"scale is {scale} with {count} candidates, which are then never all rejected; "
+            f"required: a scale above the acceptance ratio, such as count = {count}"
+        )
     return law
 
 

@@ -247,23 +247,26 @@ def _endpoint_findings(
                 "error": str(error),
             }
         ]
-    found: list[dict[str, Any]] = []
-    for emission, probability in sorted(on_grid.emissions.items()):
+    masses: dict[tuple[int, ...], Fraction] = {}
+    for emission, probability in on_grid.emissions.items():
         for length, token in enumerate(emission):
             wanted = instance.target(emission[:length])
-            possible = 0 <= token < len(wanted) and wanted[token] > 0
-            if not possible and emission not in law.emissions:
-                found.append(
-                    {
-                        "finding": "accepts zero probability at u = 0",
-                        "path": list(emission[:length]),
-                        "token": token,
-                        "probability": str(probability),
-                        "target": [str(mass) for mass in wanted],
-                    }
-                )
+            if not 0 <= token < len(wanted) or wanted[token] == 0:
+                reached = emission[: length + 1]
+                masses[reached] = masses.get(reached, Fraction(0)) + probability
                 break
-    return found[:1]
+    met = {emission[:length] for emission in law.emissions for length in range(len(emission) + 1)}
+    new = sorted((-mass, reached) for reached, mass in masses.items() if reached not in met)
+    return [
+        {
+            "finding": "accepts zero probability at u = 0",
+            "path": list(reached[:-1]),
+            "token": reached[-1],
+            "probability": str(-negative),
+            "target": [str(mass) for mass in instance.target(reached[:-1])],
+        }
+        for negative, reached in new[:1]
+    ]
 
 
 def _check_arguments(seed: int, max_vocab: int, limits: Limits, tolerance: object) -> None:

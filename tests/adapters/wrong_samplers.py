@@ -11,9 +11,7 @@ from rheocheck.adapters.rules import ONE, Law, acceptance, excess, ranked, witho
 from rheocheck.adapters.shared_coin import inverse_cdf
 from rheocheck.adapters.single_draft import SingleDraft, draft_chain
 from rheocheck.adapters.uniforms import draw_uniform
-from rheocheck.protocols import Choose, LawFunction, Path
-
-Choices = Choose
+from rheocheck.protocols import Choose, LawFunction, Noting, Path
 
 
 def one_coin_for_two_positions(target: LawFunction, draft: LawFunction, choose: Choose) -> Path:
@@ -139,7 +137,7 @@ def tried_sibling_is_forgotten(target: LawFunction, draft: LawFunction, choose: 
     return (choose.categorical(residual),)
 
 
-def survival_depends_on_identity(target: LawFunction, draft: LawFunction, choose: Any) -> Path:
+def survival_depends_on_identity(target: LawFunction, draft: LawFunction, choose: Choose) -> Path:
     """A drawn child that is pruned when a sibling of the same score has the smaller token id."""
     weights = draft(())
     first = ranked(weights)[0]
@@ -149,7 +147,8 @@ def survival_depends_on_identity(target: LawFunction, draft: LawFunction, choose
     drawn = choose.categorical(tail)
     # Room for one child: by token id at a tie of scores, which identity then decides.
     survives = drawn < first
-    choose.note("survives", ((), drawn, survives))
+    if isinstance(choose, Noting):
+        choose.note("survives", ("child of the root", drawn, survives))
     if not survives:
         if choose.bernoulli(target(())[first]):
             return (first,)
