@@ -6,6 +6,7 @@ which process runs it, how many there are, or in which order they finish.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -121,9 +122,8 @@ def run_tasks(
     else:
         from joblib import Parallel, delayed
 
-        found = Parallel(n_jobs=jobs, return_as="generator")(
-            delayed(run_task)(task) for task in tasks
-        )
+        several: Any = Parallel(n_jobs=jobs, return_as="generator")
+        found = several(delayed(run_task)(task) for task in tasks)
     for task, findings in zip(tasks, found, strict=True):
         if done is not None:
             done(task)
