@@ -1,29 +1,25 @@
 """Counterexamples that people can read: the smallest instance found, and why it fails."""
 
 import time
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 from rheocheck.audit.causes import likely_causes
 from rheocheck.audit.sampler_family import (
-    LawTable,
     SamplerInstance,
-    denominator,
     instance_size,
     law_text,
-    laws_up_to,
     path_text,
+    sampler_family,
 )
 from rheocheck.audit.sampler_run import Limits, SamplerPath, sampler_law, sampler_paths
+from rheocheck.audit.simpler_instances import simpler_pairs
 from rheocheck.errors import RheocheckError
 from rheocheck.protocols import Path, Sampler, Shrinkable
-from rheocheck.reference import Law, Violation, total_variation, worst_violation
+from rheocheck.reference import Violation, total_variation, worst_violation
 
 _SHOWN_LAWS = 10
-# A smaller instance is looked for among laws of at most this many parts.
-_LARGEST_DENOMINATOR = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +58,11 @@ def smallest_failing(
     deadline: float,
     tolerance: Fraction = Fraction(0),
 ) -> Counterexample | None:
-    """Simplify a failing instance until no single step still fails.
+    """Look for a smaller failing pair of sampler and laws, and simplify it step by step.
 
-    Steps, in this order: a smaller sampler of the same kind, one token less, one row less, a
-    simpler law in a row. Each is kept if the sampler is still lossy on it.
+    First smaller samplers of the same kind and then the sampler itself are tried on the quick
+    family, smallest laws first. The first failure is simplified until no single step still fails: a
+    smaller sampler, one token less, one row less, a simpler law in a row.
 
     Args:
       sampler: A sampler that is lossy on `instance`.
@@ -77,9 +74,10 @@ def smallest_failing(
     Returns:
       The counterexample; None if `instance` itself cannot be enumerated within the limits.
     """
+    sampler, instance = _first_failing(sampler, instance, limits, deadline, tolerance)
     minimal = False
     while not minimal and time.monotonic() < deadline:
-        for smaller_sampler, smaller in _simpler(sampler, instance):
+        for smaller_sampler, smaller in simpler_pairs(sampler, instance):
             if time.monotonic() > deadline:
                 break
             if _fails(smaller_sampler, smaller, limits, deadline, tolerance):
@@ -88,6 +86,27 @@ def smallest_failing(
         else:
             minimal = True
     return _described(sampler, instance, limits, minimal)
+
+
+def _first_failing(
+    sampler: Sampler,
+    instance: SamplerInstance,
+    limits: Limits,
+    deadline: float,
+    tolerance: Fraction,
+) -> tuple[Sampler, SamplerInstance]:
+    """A failing pair from the quick family: the smallest sampler, then the smallest laws."""
+    smaller = tuple(sampler.smaller()) if isinstance(sampler, Shrinkable) else ()
+    family = sampler_family(quick=True)
+    for candidate in (*smaller, sampler):
+        for laws in family:
+            if candidate is sampler and instance_size(laws) >= instance_size(instance):
+                break
+            if time.monotonic() > deadline:
+                return sampler, instance
+            if _fails(candidate, laws, limits, deadline, tolerance):
+                return candidate, laws
+    return sampler, instance
 
 
 def _fails(
@@ -105,86 +124,6 @@ def _fails(
         return False
     length = max(map(len, law.emissions))
     return total_variation(law.emissions, instance.target, length) > tolerance
-
-
-def _simpler(
-    sampler: Sampler, instance: SamplerInstance
-) -> Iterator[tuple[Sampler, SamplerInstance]]:
-    if isinstance(sampler, Shrinkable):
-        for smaller in sampler.smaller():
-            yield smaller, instance
-    for simpler in (*_fewer_tokens(instance), *_fewer_rows(instance), *_simpler_laws(instance)):
-        yield sampler, simpler
-
-
-def _fewer_tokens(instance: SamplerInstance) -> Iterator[SamplerInstance]:
-    """Strike a token out of every law, or merge it into another one."""
-    if instance.vocab == 1:
-        return
-    for token in reversed(range(instance.vocab)):
-        for other in range(instance.vocab):
-            into = None if other == token else other
-            yield SamplerInstance(
-                instance.group,
-                _without_token(instance.target, token, into),
-                _without_token(instance.draft, token, into),
-            )
-
-
-def _without_token(table: LawTable, token: int, into: int | None) -> LawTable:
-    rows = {}
-    for context, law in table.rows.items():
-        if token in context:
-            continue
-        masses = list(law)
-        struck = masses[token]
-        if into is not None:
-            masses[into] += struck
-        del masses[token]
-        total = sum(masses, Fraction(0))
-        if total == 0:
-            masses, total = [Fraction(1)] * len(masses), Fraction(len(masses))
-        renamed = tuple(other - (other > token) for other in context)
-        rows[renamed] = tuple(mass / total for mass in masses)
-    return LawTable(rows)
-
-
-def _fewer_rows(instance: SamplerInstance) -> Iterator[SamplerInstance]:
-    """Drop all rows but the first of a table, or one of them."""
-    for name in ("target", "draft"):
-        table: LawTable = getattr(instance, name)
-        if len(table.rows) == 1:
-            continue
-        yield _with(instance, name, {(): table.rows[()]})
-        for context in sorted(table.rows, key=len, reverse=True):
-            if context:
-                kept = {key: law for key, law in table.rows.items() if key != context}
-                yield _with(instance, name, kept)
-
-
-def _simpler_laws(instance: SamplerInstance) -> Iterator[SamplerInstance]:
-    """Replace a row by each simpler law, the simplest first."""
-    for name in ("target", "draft"):
-        table: LawTable = getattr(instance, name)
-        for context, law in table.rows.items():
-            for simpler in _laws_below(law):
-                yield _with(instance, name, {**table.rows, context: simpler})
-
-
-def _laws_below(law: Law) -> Iterable[Law]:
-    """Laws of a smaller denominator, or of the same one that come before it in a fixed order."""
-    largest = min(denominator(law), _LARGEST_DENOMINATOR)
-    for simpler in laws_up_to(len(law), largest):
-        if simpler == law:
-            return
-        yield simpler
-
-
-def _with(instance: SamplerInstance, name: str, rows: dict[Path, Law]) -> SamplerInstance:
-    table = LawTable(rows)
-    if name == "target":
-        return SamplerInstance(instance.group, table, instance.draft)
-    return SamplerInstance(instance.group, instance.target, table)
 
 
 def _described(

@@ -12,6 +12,10 @@ DRAFT = (Fraction(1, 6), Fraction(3, 4), Fraction(1, 12))
 FIVE = tuple(Fraction(mass, 20) for mass in (8, 6, 3, 2, 1))
 
 
+EXACT = (Fraction(0), Fraction(0))
+"""What `distances` gives of a lossless sampler."""
+
+
 def target(path: Path) -> tuple[Fraction, ...]:
     """TARGET, turned by the last token."""
     turn = path[-1] if path else 0

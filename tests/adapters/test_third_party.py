@@ -13,7 +13,7 @@ from rheocheck.certificate import Verdict
 from rheocheck.errors import InputError
 from rheocheck.protocols import Sampler
 from rheocheck.reference import exact_law
-from tests.adapters.standard_laws import distances, draft, target
+from tests.adapters.standard_laws import EXACT, distances, draft, target
 
 torch = pytest.importorskip("torch")
 TABLES = [
@@ -79,7 +79,7 @@ def emitted(sampler: Sampler) -> dict[Any, Fraction]:
 @pytest.mark.usefixtures("hugging_face")
 @pytest.mark.parametrize("length", [1, 2, 3])
 def test_hugging_face_is_lossless_in_rationals(length: int) -> None:
-    assert distances(HuggingFace(length)) == (0, 0)
+    assert distances(HuggingFace(length)) == EXACT
 
 
 @pytest.mark.usefixtures("hugging_face")
@@ -109,7 +109,7 @@ def test_hugging_face_with_an_ensemble_weight_is_lossy_by_an_exact_figure() -> N
     if "assistant_ensemble_weight" not in inspect.signature(utils._speculative_sampling).parameters:
         pytest.skip("this transformers has no assistant_ensemble_weight")
     assert distances(HuggingFace(2, ensemble_weight=0.5)) == (Fraction(5, 24), Fraction(61, 288))
-    assert distances(HuggingFace(2, ensemble_weight=1.0)) == (0, 0)
+    assert distances(HuggingFace(2, ensemble_weight=1.0)) == EXACT
     stage = sampler_stage(HuggingFace(1, ensemble_weight=0.5), "hf", quick=True, max_vocab=2)
     assert stage.verdict is Verdict.LOSSY
 
@@ -140,7 +140,7 @@ def test_an_eagle_verifier_that_keeps_a_tried_sibling_is_found() -> None:
 @pytest.mark.parametrize("table", TABLES, ids=str)
 def test_the_original_eagle_has_the_law_of_the_rule_written_anew(table: EagleRule) -> None:
     assert emitted(Eagle(table)) == emitted(table)
-    assert distances(Eagle(table)) == (0, 0)
+    assert distances(Eagle(table)) == EXACT
 
 
 @pytest.mark.usefixtures("original_eagle")

@@ -8,7 +8,7 @@ from rheocheck.adapters.recorder import recording
 from rheocheck.audit.sampler_check import sampler_stage
 from rheocheck.certificate import Verdict
 from rheocheck.protocols import Choose, LawFunction, Path
-from tests.adapters.standard_laws import distances
+from tests.adapters.standard_laws import EXACT, distances
 from tests.adapters.wrong_samplers import CONTROLS, LOSSY, FreshState, StaleState
 
 # Total variation of the first token and of the joint law on the standard laws, and words of the
@@ -84,7 +84,7 @@ def test_stale_state_cannot_be_seen_in_one_round() -> None:
 
 @pytest.mark.parametrize("name", CONTROLS)
 def test_a_control_is_never_accused(name: str) -> None:
-    assert distances(CONTROLS[name]) == (0, 0)
+    assert distances(CONTROLS[name]) == EXACT
     stage = sampler_stage(CONTROLS[name], name, quick=True)
     assert stage.verdict is Verdict.CERTIFIED
     assert stage.details["endpoint_findings"] == []
@@ -110,4 +110,4 @@ def test_a_greedy_target_gives_one_emission_whatever_the_draws() -> None:
         return (Fraction(0), Fraction(1), Fraction(0))
 
     for sampler in CONTROLS.values():
-        assert distances(sampler, point) == (0, 0)
+        assert distances(sampler, point) == EXACT
