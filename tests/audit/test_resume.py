@@ -11,7 +11,8 @@ from rheocheck.audit.exact import exact_stage
 from rheocheck.audit.exact_check import Finding, check_instance
 from rheocheck.audit.instance_certificate import KEY
 from rheocheck.audit.resume import Journal
-from rheocheck.audit.universal import check_points, class_law, universal_stage
+from rheocheck.audit.universal import universal_stage
+from rheocheck.audit.universal_points import check_points, class_law
 from rheocheck.audit.universal_shapes import Shape, node_shapes
 from rheocheck.certificate import StageResult
 from rheocheck.errors import InputError

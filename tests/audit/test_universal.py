@@ -7,13 +7,16 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from rheocheck.audit.universal import (
+from rheocheck.audit.universal import universal_stage
+from rheocheck.audit.universal_points import (
     check_points,
     class_law,
     degree_bound,
+    is_lossless,
     models_at,
-    universal_stage,
 )
 from rheocheck.audit.universal_shapes import Shape, node_shapes, shapes_of, tree_shapes
 from rheocheck.certificate import Verdict
@@ -21,7 +24,7 @@ from rheocheck.config import Rule, SpeculationConfig
 from rheocheck.reference.cells import cell_of, node_cells
 from rheocheck.reference.laws import Draft, Target, as_draft, as_law
 from rheocheck.reference.oracle import Choose, exact_law
-from rheocheck.reference.round_law import RoundLaw, round_law
+from rheocheck.reference.round_law import RoundLaw, lossless_defect, round_law
 
 
 def one_node(
@@ -181,6 +184,26 @@ def test_a_wrong_residual_is_found() -> None:
     faulty = functools.partial(sampler_law, plain_residual=True)
     result = universal_stage(True, 0, 1, shapes=[one_node(zeros=False)], law_of=faulty)
     assert result.verdict is Verdict.LOSSY
+
+
+@given(
+    emissions=st.dictionaries(
+        st.lists(st.integers(0, 2), min_size=1, max_size=2).map(tuple),
+        st.integers(1, 3),
+        min_size=1,
+    ),
+    weights=st.lists(st.integers(0, 2), min_size=3, max_size=3).filter(any),
+)
+@example(emissions={(0,): 1, (1,): 1}, weights=[1, 1, 0])
+@example(emissions={(0, 0): 1, (0, 1): 1, (1,): 2}, weights=[1, 1, 0])
+def test_the_integer_check_is_the_exact_defect(
+    emissions: dict[tuple[int, ...], int], weights: list[int]
+) -> None:
+    law = {path: Fraction(mass, sum(emissions.values())) for path, mass in emissions.items()}
+    target = tuple(Fraction(weight, sum(weights)) for weight in weights)
+    assert is_lossless(law, lambda path: target) == (lossless_defect(law, lambda path: target) == 0)
+    half = {path: mass / 2 for path, mass in law.items()}
+    assert not is_lossless(half, lambda path: target)
 
 
 def test_a_witness_can_be_looked_at_again() -> None:
