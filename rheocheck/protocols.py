@@ -34,8 +34,8 @@ class Sampler(Protocol):
       carries_state: bool. The sampler is called with a fourth argument, `state`, and returns
         (tokens, state): None goes into the first round, and what a round returns into the next
         one. A sampler may carry nothing else from one call to the next.
-      tolerance: Fraction, largest total variation that counts as rounding (default 0); for code
-        that computes in floating point.
+      tolerance: Fraction, largest total variation that counts as rounding (default 0, at most
+        1/1000); for code that computes in floating point. The claim names it.
       smaller: method that yields samplers of the same kind with fewer nodes, for counterexamples.
     """
 
@@ -58,5 +58,14 @@ class Noting(Protocol):
     """A choice oracle that also takes notes, which help to name the cause of a defect."""
 
     def note(self, name: str, value: Any) -> None:
-        """Remember a fact about this path, such as ("survives", (node, token, True))."""
+        """Remember a fact about this run: ("tree", paths of the drafted nodes) is printed with a
+        counterexample; ("survives", (node, token, whether it survived pruning)) of a drawn node
+        shows whether survival depends on identity.
+        """
         ...
+
+
+def note(choose: Choose, name: str, value: Any) -> None:
+    """Take a note if the oracle takes any."""
+    if isinstance(choose, Noting):
+        choose.note(name, value)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from rheocheck.adapters.rules import check_positive, without
 from rheocheck.adapters.specinfer import MultiRound
 from rheocheck.adapters.trees import candidate_rows, ranked_tree
-from rheocheck.protocols import Choose, LawFunction, Path
+from rheocheck.protocols import Choose, LawFunction, Path, note
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,7 @@ class EagleRule:
             root = MultiRound(len(self.slots), self.depth).drafted((), draft, choose)
         else:
             root = ranked_tree(draft, self.slots, self.depth)
+        note(choose, "tree", root.paths())
         return candidate_rows(root)
 
     def __call__(self, target: LawFunction, draft: LawFunction, choose: Choose) -> Path:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rheocheck.config import SpeculationConfig
-from rheocheck.protocols import Choose, LawFunction, Path
-from rheocheck.reference import OracleDraws, sample_round
+from rheocheck.protocols import Choose, LawFunction, Path, note
+from rheocheck.reference import OracleDraws, Role, sample_round
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,14 @@ class Scheme:
 
     def __call__(self, target: LawFunction, draft: LawFunction, choose: Choose) -> Path:
         """Run one round."""
-        return sample_round(target, draft, self.config, OracleDraws(choose)).emission
+        drafted = sample_round(target, draft, self.config, OracleDraws(choose))
+        survivors = drafted.tree.survivors
+        note(choose, "tree", [node.path for node in survivors])
+        for node in (node for layer in drafted.tree.layers for node in layer):
+            if node.role is Role.PROBE:
+                place = f"slot {node.key.slot} after {node.path[:-1]}"
+                note(choose, "survives", (place, node.token, node in survivors))
+        return drafted.emission
 
 
 sampler = Scheme()

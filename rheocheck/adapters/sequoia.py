@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from rheocheck.adapters.rules import ZERO, Law, acceptance, check_positive, excess, without
 from rheocheck.adapters.trees import DraftNode
-from rheocheck.protocols import Choose, LawFunction, Path
+from rheocheck.protocols import Choose, LawFunction, Path, note
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,7 @@ class WithoutReplacement:
     def __call__(self, target: LawFunction, draft: LawFunction, choose: Choose) -> Path:
         """Run one round."""
         node = self._drafted((), draft, choose)
+        note(choose, "tree", node.paths())
         while node.children:
             residual, proposed = tuple(target(node.path)), tuple(draft(node.path))
             tried: set[int] = set()

@@ -15,7 +15,7 @@ from rheocheck.adapters.rules import ONE, ZERO, check_positive
 from rheocheck.adapters.trees import ranked_tree
 from rheocheck.adapters.uniforms import Uniform, draw_uniform
 from rheocheck.errors import InputError
-from rheocheck.protocols import Choose, LawFunction, Path
+from rheocheck.protocols import Choose, LawFunction, Path, note
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,7 @@ class SharedCoin:
     def __call__(self, target: LawFunction, draft: LawFunction, choose: Choose) -> Path:
         """Run one round."""
         node = ranked_tree(draft, self.slots, self.depth)
+        note(choose, "tree", node.paths())
         struck: list[Fraction] = []
         while node.children:
             law = target(node.path)

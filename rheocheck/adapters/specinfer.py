@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rheocheck.adapters.rules import acceptance, check_positive, excess
 from rheocheck.adapters.trees import DraftNode
-from rheocheck.protocols import Choose, LawFunction, Path
+from rheocheck.protocols import Choose, LawFunction, Path, note
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,7 @@ class MultiRound:
     def __call__(self, target: LawFunction, draft: LawFunction, choose: Choose) -> Path:
         """Run one round."""
         node = self.drafted((), draft, choose)
+        note(choose, "tree", node.paths())
         while node.children:
             residual, proposed = tuple(target(node.path)), draft(node.path)
             for child in node.children:

@@ -19,6 +19,11 @@ class DraftNode:
     path: Path
     children: tuple["DraftNode", ...] = ()
 
+    def paths(self) -> list[Path]:
+        """Paths of all nodes below the root, parents first."""
+        found = [self.path] if self.path else []
+        return found + [path for child in self.children for path in child.paths()]
+
     def leaves(self) -> Iterator["DraftNode"]:
         """Nodes without children, left to right; the root itself if it has none."""
         if not self.children:

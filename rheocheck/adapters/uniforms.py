@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any, TypeAlias
 
 from rheocheck.errors import ProgramError
-from rheocheck.protocols import Choose
+from rheocheck.protocols import Choose, note
 
 # Modules between a comparison in the code under test and the draw that decides it.
 _INTERNAL = tuple(
@@ -122,9 +122,7 @@ class _Draw:
 
     def _note(self, fact: str) -> None:
         """Tell the oracle, if it takes notes; they help to name the cause of a defect."""
-        note = getattr(self.choose, "note", None)
-        if note is not None:
-            note(fact, self.name)
+        note(self.choose, fact, self.name)
 
     def interval(self) -> tuple[Fraction, Fraction]:
         unit = 1 if self.bits is None else 2**self.bits

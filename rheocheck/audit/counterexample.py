@@ -188,10 +188,16 @@ def counterexample_json(found: Counterexample) -> dict[str, Any]:
         "first_token_total_variation": str(found.first_token),
         "emissions": [[list(emission), str(mass)] for emission, mass in emissions],
         "choices": [str(choice) for choice in found.path.choices] if found.path else [],
+        "trees": _trees(found.path) if found.path else [],
         "rounds": [list(tokens) for tokens in found.path.rounds] if found.path else [],
         "causes": list(found.causes),
         "minimal": found.minimal,
     }
+
+
+def _trees(path: SamplerPath) -> list[list[list[int]]]:
+    """Drafted nodes of each round of a run, where the sampler took a note of them."""
+    return [[list(node) for node in value] for name, value in path.notes if name == "tree"]
 
 
 def sampler_text(sampler: object) -> str:
@@ -232,6 +238,9 @@ def counterexample_lines(found: dict[str, Any]) -> list[str]:
     if found["choices"]:
         emitted = " then ".join(path_text(tokens) for tokens in found["rounds"])
         lines.append(f"  one run that emits {emitted}: {'; '.join(found['choices'])}")
+    for tree in found["trees"]:
+        nodes = ", ".join(path_text(node) for node in tree) or "no node"
+        lines.append(f"  on the drafted tree {nodes}")
     lines += [f"  cause: {cause}" for cause in found["causes"]]
     if not found["causes"]:
         lines.append("  cause: not told by the draws and the laws asked for")

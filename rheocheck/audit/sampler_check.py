@@ -33,6 +33,7 @@ from rheocheck.protocols import Sampler
 from rheocheck.reference import Violation, total_variation, worst_violation
 
 ProgressCallback: TypeAlias = Callable[[str, int, int], None]
+LARGEST_TOLERANCE = Fraction(1, 1000)
 # Laws of this many paths are enumerated twice, to see whether the sampler repeats itself.
 _REPEATED_PATHS = 2_000
 # Failing instances after which the sweep stops: one is a proof, the rest serve the worst figure.
@@ -278,7 +279,8 @@ def _check_arguments(seed: int, max_vocab: int, limits: Limits, tolerance: objec
         value = getattr(limits, name)
         if not value > 0:
             raise InputError(f"{name} is {value}; required: above 0")
-    if not isinstance(tolerance, int | Fraction) or not 0 <= tolerance < 1:
+    if not isinstance(tolerance, int | Fraction) or not 0 <= tolerance <= LARGEST_TOLERANCE:
         raise InputError(
-            f"tolerance is {tolerance!r}; required: an exact rational, at least 0 and below 1"
+            f"tolerance is {tolerance!r}; required: an exact rational between 0 and "
+            f"{LARGEST_TOLERANCE}: it is for rounding, a larger distance is a defect"
         )

@@ -144,8 +144,8 @@ def _edges(quick: bool) -> Iterator[SamplerInstance]:
         skew = _law([2 ** (vocab - 1 - token) for token in range(vocab)])
         tilted = skew[::-1]
         pairs = [(skew, tilted), (uniform, last), (first, last), (skew, uniform), (first, skew)]
+        head = _law([1, 1] + [0] * (vocab - 2))
         if vocab > 2:
-            head = _law([1, 1] + [0] * (vocab - 2))
             gapped = _law([1] + [0] * (vocab - 2) + [2])
             pairs += [(head, gapped), (gapped, uniform), (uniform, head)]
         if vocab > 3:

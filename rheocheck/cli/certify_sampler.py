@@ -5,7 +5,7 @@ import sys
 import time
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rheocheck.certificate import Report, Verdict, environment
 from rheocheck.errors import InputError, RheocheckError
@@ -54,8 +54,7 @@ def load_sampler(spec: str) -> Sampler:
             f"--sampler {spec} is of type {type(found).__name__}; required: a callable "
             f"sampler(target, draft, choose) -> tuple of tokens"
         )
-    sampler: Sampler = found
-    return sampler
+    return cast(Sampler, found)
 
 
 def certify_sampler(

@@ -15,8 +15,10 @@ from rheocheck.audit.counterexample import (
     counterexample_lines,
     smallest_failing,
 )
+from rheocheck.audit.sampler_check import sampler_stage
 from rheocheck.audit.sampler_family import LawTable, SamplerInstance, instance_size, sampler_family
 from rheocheck.audit.sampler_run import Limits
+from rheocheck.certificate import Verdict
 from rheocheck.config import SpeculationConfig
 from rheocheck.protocols import Choose, LawFunction, Path
 from rheocheck.reference import lossless_defect
@@ -99,6 +101,22 @@ def test_a_scheme_is_made_smaller_in_every_number() -> None:
     assert isinstance(found.sampler, Broken)
     config = found.sampler.config
     assert (config.top_k, config.budget, config.depth) == (1, 1, 1)
+
+
+def test_a_tie_rule_that_looks_at_the_token_makes_survival_depend_on_identity(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scheme = Scheme(SpeculationConfig(top_k=3, num_top=1, budget=2, depth=1))
+    family = {"quick": True, "max_vocab": 4}
+    assert sampler_stage(scheme, "scheme", **family).verdict is Verdict.CERTIFIED  # type: ignore[arg-type]
+    monkeypatch.setattr(
+        "rheocheck.reference.tree.order_key", lambda scored: (-scored[0], scored[1].token)
+    )
+    stage = sampler_stage(scheme, "scheme", **family)  # type: ignore[arg-type]
+    assert stage.verdict is Verdict.LOSSY
+    found = stage.details["counterexample"]
+    assert "survival depends on identity" in " ".join(found["causes"])
+    assert any("on the drafted tree (" in line for line in counterexample_lines(found))
 
 
 def test_a_search_without_time_says_that_it_was_stopped() -> None:

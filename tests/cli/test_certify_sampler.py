@@ -147,7 +147,7 @@ def test_a_bound_that_is_met_exits_with_3(capsys: pytest.CaptureFixture[str]) ->
         (["--sampler", "my_samplers:unhashable"], "cannot be hashed; required: a tuple"),
         (["--sampler", "my_samplers:missing"], "has no missing"),
         (["--sampler", "my_samplers:lossless", "--tolerance", "x"], "--tolerance is 'x'"),
-        (["--sampler", "my_samplers:lossless", "--tolerance", "2"], "below 1"),
+        (["--sampler", "my_samplers:lossless", "--tolerance", "0.5"], "between 0 and 1/1000"),
         (["--sampler", "my_samplers:lossless", "--max-seconds", "0"], "max_seconds is 0"),
         (["--sampler", "my_samplers:lossless", "--all-laws"], "no option of the project's own"),
         (["--sampler", "my_samplers:lossless", "--json", "no/such/out.json"], "does not exist"),
@@ -165,8 +165,8 @@ def test_bad_input_exits_with_2_in_one_paragraph(
 
 @pytest.mark.usefixtures("samplers")
 def test_a_tolerance_may_be_a_decimal(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--sampler", "my_samplers:lossy", "--tolerance", "0.5") == 0
-    assert "at most 0.5 (rounding)" in capsys.readouterr().out
+    assert run("--sampler", "my_samplers:lossless", "--tolerance", "1e-9") == 0
+    assert "at most 1e-09 (rounding)" in capsys.readouterr().out
 
 
 def test_a_shipped_adapter_is_checked_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
