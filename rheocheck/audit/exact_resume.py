@@ -53,17 +53,21 @@ def recalled(instances: list[Instance], entries: Any, max_eager_paths: int) -> I
 
 
 def _finding(instance: Instance, entry: Any) -> Finding:
+    match entry:
+        case [int(num_classes), int() | None as num_eager_paths, str(text)]:
+            digests = _decoded(text)
+            if len(digests) == 2 * _DIGEST_BYTES:
+                return Finding(
+                    instance=instance,
+                    num_classes=num_classes,
+                    num_eager_paths=num_eager_paths,
+                    digests=Digests(digests[:_DIGEST_BYTES], digests[_DIGEST_BYTES:]),
+                )
+    raise InputError(f"the journal's entry for {instance.name} is damaged: {entry!r}")
+
+
+def _decoded(text: str) -> bytes:
     try:
-        num_classes, num_eager_paths, text = entry
-        digests = base64.b64decode(text, validate=True)
-        whole = isinstance(num_classes, int) and isinstance(num_eager_paths, int | None)
-    except (TypeError, ValueError, binascii.Error):
-        digests, whole = b"", False
-    if not whole or len(digests) != 2 * _DIGEST_BYTES:
-        raise InputError(f"the journal's entry for {instance.name} is damaged: {entry!r}")
-    return Finding(
-        instance=instance,
-        num_classes=num_classes,
-        num_eager_paths=num_eager_paths,
-        digests=Digests(digests[:_DIGEST_BYTES], digests[_DIGEST_BYTES:]),
-    )
+        return base64.b64decode(text, validate=True)
+    except binascii.Error:
+        return b""

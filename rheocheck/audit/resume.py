@@ -133,9 +133,13 @@ class Journal:
             entry = _parsed(line)
             if entry is None and number == len(lines):
                 return  # torn by whatever stopped the run
-            if not _is_entry(entry):
-                raise InputError(f"{path}, line {number} is no finished unit; the file is damaged")
-            self._units[entry[0], entry[1]] = entry[2]
+            match entry:
+                case [str(stage), str(unit), value] if value is not None:
+                    self._units[stage, unit] = value
+                case _:
+                    raise InputError(
+                        f"{path}, line {number} is no finished unit; the file is damaged"
+                    )
 
     def _check_run(self, path: Path, found: object) -> None:
         wanted = self._run
@@ -167,12 +171,3 @@ def _parsed(line: str) -> Any:
         return json.loads(line)
     except ValueError:
         return None
-
-
-def _is_entry(entry: object) -> bool:
-    return (
-        isinstance(entry, list)
-        and len(entry) == 3
-        and all(isinstance(part, str) for part in entry[:2])
-        and entry[2] is not None
-    )

@@ -96,7 +96,7 @@ def _tasks(shapes: list[Shape]) -> Iterator[tuple[int, Shape, int, int]]:
     for index, shape in enumerate(shapes):
         count = shape.num_points
         if shape.enumerated:
-            count = len(listed_cells(shape.vocab, shape.config, shape.zeros))
+            count = len(listed_cells(shape))
         for start in range(0, count, CHUNK):
             yield index, shape, start, min(start + CHUNK, count)
 
@@ -143,7 +143,7 @@ def _run(
         return
     from joblib import Parallel, delayed
 
-    parallel = Parallel(n_jobs=jobs, return_as="generator")
+    parallel: Any = Parallel(n_jobs=jobs, return_as="generator")
     yield from parallel(delayed(check)(*task) for task in tasks)
 
 

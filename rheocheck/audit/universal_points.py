@@ -138,7 +138,7 @@ def models_at(shape: Shape, point: int, seed: int) -> CellModels:
     """
     text = f"{seed}:{shape.name}:{point}"
     if shape.enumerated:
-        root = listed_cells(shape.vocab, shape.config, shape.zeros)[point]
+        root = listed_cells(shape)[point]
         return CellModels(shape.vocab, shape.config, text, root=root, bits=shape.bits)
     ties = TIES[point % len(TIES)]
     return CellModels(shape.vocab, shape.config, text, ties=ties, bits=shape.bits)
@@ -167,9 +167,9 @@ def degree_bound(config: SpeculationConfig, num_classes: int) -> int:
 
 
 @functools.lru_cache(maxsize=4)
-def listed_cells(vocab: int, config: SpeculationConfig, zeros: bool) -> list[NodeCell]:
-    """All cells of one node, remembered: see `node_cells`."""
-    return list(node_cells(vocab, config, zeros))
+def listed_cells(shape: Shape) -> list[NodeCell]:
+    """All cells of a shape of one node, remembered: see `node_cells`."""
+    return list(node_cells(shape.vocab, shape.config, shape.zeros))
 
 
 def _finding(index: int, point: int, defect: Fraction, models: CellModels) -> Finding:

@@ -131,6 +131,7 @@ def sampler_law(
 
     def program(choose: Choose) -> tuple[int, ...]:
         children = [(ranking[order[0]], 0, order[0])]
+        probe = -1
         if tail:
             probe = tail[choose.categorical(list(probe_law.values()))]
             fillers = [token for token in tail if token != probe][: config.top_k - 2]
@@ -140,10 +141,10 @@ def sampler_law(
         children.sort(key=lambda child: (-child[0], child[1]))
         kept = [token for _, _, token in children[: config.budget]]
         residual = list(law)
-        if tail and probe in kept:
+        if probe in kept:
             kept = [probe, *(token for token in kept if token != probe)]
         for token in kept:
-            is_probe = bool(tail) and token == probe
+            is_probe = token == probe
             mass = probe_law[token] if is_probe else Fraction(1)
             if choose.bernoulli(min(Fraction(1), residual[token] / mass)):
                 return (token, choose.categorical(as_law(target((token,)))))
