@@ -148,7 +148,7 @@ def _derivations(
         return
     from joblib import Parallel, delayed
 
-    parallel = Parallel(n_jobs=jobs, return_as="generator")
+    parallel: Any = Parallel(n_jobs=jobs, return_as="generator")
     for done in parallel(delayed(_derive_all)(chunk, max_eager_paths) for chunk in chunks):
         yield from done
 

@@ -188,7 +188,7 @@ def _in_order(
         return
     from joblib import Parallel, delayed
 
-    parallel = Parallel(n_jobs=jobs, return_as="generator")
+    parallel: Any = Parallel(n_jobs=jobs, return_as="generator")
     yield from parallel(delayed(_check_all)(chunk, max_eager_paths) for chunk in chunks)
 
 
