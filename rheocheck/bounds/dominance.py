@@ -41,6 +41,7 @@ with three tokens, and for L = 1 with any number.
 Source: the claim under study is that of Hu, Weng and Zhang (2026), arXiv:2609.21827.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -61,6 +62,7 @@ from rheocheck.reference import round_law
 # by a residual of that lattice. So floats with errors below 1e-12 decide which is larger.
 LARGEST_DENOMINATOR = 30
 SCREEN = 1e-10
+MOST_PAIRS = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +125,9 @@ def search_node(
       The witness, its values in rationals.
 
     Raises:
-      InputError: A denominator out of range.
+      InputError: A denominator out of range, or too many pairs of laws.
     """
-    if not 1 <= max_denominator <= LARGEST_DENOMINATOR:
-        raise InputError(
-            f"max_denominator = {max_denominator}; required: 1 to {LARGEST_DENOMINATOR}, where "
-            f"floats still tell two values apart"
-        )
+    _check_denominator(max_denominator, vocab)
     num_pairs = 0
     for denominator in range(1, max_denominator + 1):
         laws, pairs = _all_pairs(vocab, denominator)
@@ -167,7 +165,11 @@ def check_no_fillers(vocab: int, num_top: int, max_denominator: int) -> NoFiller
       vocab: Tokens.
       num_top: Top children; one probe follows.
       max_denominator: Largest common denominator, at most 30.
+
+    Raises:
+      InputError: A denominator out of range, or too many pairs of laws.
     """
+    _check_denominator(max_denominator, vocab)
     holds, num_pairs, largest = True, 0, 0.0
     for denominator in range(1, max_denominator + 1):
         laws, _ = _all_pairs(vocab, denominator)
@@ -233,13 +235,11 @@ def search_tree(vocab: int, levels: int, max_denominator: int) -> TreeSearch:
       A complete instance, verified by the reference enumeration.
 
     Raises:
-      InputError: A denominator out of range, or no level.
+      InputError: A denominator out of range, too many pairs of laws, or no level.
     """
-    if levels < 1 or not 1 <= max_denominator <= LARGEST_DENOMINATOR:
-        raise InputError(
-            f"levels = {levels}, max_denominator = {max_denominator}; required: levels at least 1, "
-            f"denominator 1 to {LARGEST_DENOMINATOR}"
-        )
+    if levels < 1:
+        raise InputError(f"levels = {levels}; required: at least 1")
+    _check_denominator(max_denominator, vocab)
     num_pairs = 0
     for denominator in range(1, max_denominator + 1):
         laws, pairs = _all_pairs(vocab, denominator)
@@ -264,6 +264,21 @@ def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
     for first in range(total, -1, -1):
         for rest in compositions(total - first, parts - 1):
             yield (first, *rest)
+
+
+def _check_denominator(max_denominator: int, vocab: int) -> None:
+    if not 1 <= max_denominator <= LARGEST_DENOMINATOR:
+        raise InputError(
+            f"max_denominator = {max_denominator}; required: 1 to {LARGEST_DENOMINATOR}, where "
+            f"floats still tell two values apart"
+        )
+    # An unordered law has at most vocab! orders, so this counts the pairs from below.
+    laws = math.comb(max_denominator + vocab - 1, vocab - 1)
+    if laws**2 > MOST_PAIRS * math.factorial(vocab):
+        raise InputError(
+            f"max_denominator = {max_denominator} gives more than {MOST_PAIRS:,} pairs of laws on "
+            f"{vocab} tokens; required: a smaller denominator"
+        )
 
 
 def _all_pairs(

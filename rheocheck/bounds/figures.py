@@ -39,7 +39,9 @@ def acceptance_against_t(values: Mapping[str, Array], path: Path) -> list[Path]:
     def draw(axes: Any) -> None:
         for name in ("merged", "rheo", "rrsw", "topk", "onehot"):
             centres, means = binned_means(values["t"], values[name])
-            axes.plot(centres, means, color=COLOURS[name], label=LABELS[name], linewidth=1.6)
+            # The optimum often lies on another line; thicker, it shows behind it.
+            width = 3.2 if name == "merged" else 1.6
+            axes.plot(centres, means, color=COLOURS[name], label=LABELS[name], linewidth=width)
         axes.set_xlabel("t: target mass off the top tokens")
         axes.set_ylabel("acceptance at one node")
         axes.set_xlim(0, 1)
@@ -97,7 +99,7 @@ def phase_map(values: Mapping[str, Array], path: Path) -> list[Path]:
         axes.set_ylabel("sum of min(target, probe law)")
         axes.set_xlim(0, 1)
         axes.set_ylim(0, 1)
-        axes.legend(frameon=False, fontsize=8, loc="lower right")
+        axes.legend(frameon=False, fontsize=8, loc="upper left")
 
     return _write(draw, path)
 
@@ -126,7 +128,10 @@ def curves(
     for name in (across, up, by):
         if not any(name in row for row in rows):
             raise InputError(f"column {name!r} is in no row of the sweep")
-    kept = [row for row in rows if row.get(up) is not None]
+    # Falling order draws the optimum first, so that the others are seen on top of it.
+    kept = sorted(
+        (row for row in rows if row.get(up) is not None), key=lambda row: row[by] != "merged"
+    )
 
     def draw(axes: Any) -> None:
         for value in dict.fromkeys(row[by] for row in kept):
@@ -134,8 +139,11 @@ def curves(
             axes.errorbar(
                 [row[across] for row in line], [row[up] for row in line],
                 yerr=[row.get(f"{up}_error") or 0.0 for row in line], marker="o", markersize=3,
-                linewidth=1.4, capsize=2, color=COLOURS.get(value), label=LABELS.get(value, value),
+                linewidth=2.8 if value == "merged" else 1.4, capsize=2,
+                color=COLOURS.get(value), label=LABELS.get(value, value),
             )  # fmt: skip
+        if all(isinstance(row[across], int) for row in kept):
+            axes.xaxis.get_major_locator().set_params(integer=True)
         axes.set_xlabel(labels[0] if labels else across)
         axes.set_ylabel(labels[1] if labels else up)
         if len(dict.fromkeys(row[by] for row in kept)) > 1:

@@ -26,11 +26,10 @@ from rheocheck.certificate import StageResult, Verdict
 # Steps of the recursion without replacement that are affordable: about a second.
 MOST_STEPS = 10**7
 CANDIDATES: dict[str, str] = {
-    "rheo": "dual identity", "rrsw": "dual identity", "onehot": "dual identity",
-    "merged": "dual identity", "single": "one draw", "specinfer": "independent",
-    "kseq": "independent", "naive": "independent", "nss": "independent",
-    "sequoia": "without replacement", "spechub": "first and one more",
-    "greedy": "first and one more", "topk": "first tokens",
+    "rheo": "dual", "rrsw": "dual", "onehot": "dual", "merged": "dual", "single": "one draw",
+    "specinfer": "independent", "kseq": "independent", "naive": "independent",
+    "nss": "independent", "sequoia": "distinct", "spechub": "first + one", "greedy": "first + one",
+    "topk": "first",
 }  # fmt: skip
 
 
@@ -87,7 +86,7 @@ def compare_rules(node: Node, settings: NodeSettings) -> list[dict[str, Any]]:
         drafts = 1 if draft_rule == "single" else settings.drafts
         found = rule_acceptance(target, draft, drafts, draft_rule, settings.support_size)
         optimum = optima.get(CANDIDATES[draft_rule])
-        if optimum is None and CANDIDATES[draft_rule] != "without replacement":
+        if optimum is None and CANDIDATES[draft_rule] != "distinct":
             optimum = found.membership  # its coupling is the optimal one
         rows.append(_row(draft_rule, found.accept_test, found.membership, optimum))
     return rows
@@ -174,7 +173,7 @@ def _draft_optima(node: Node, settings: NodeSettings) -> dict[str, Number]:
         "independent": optimal_independent(target, draft, settings.drafts, settings.support_size),
     }
     if settings.drafts <= MOST_WITHOUT_REPLACEMENT:
-        optima["without replacement"] = optimal_without_replacement(
+        optima["distinct"] = optimal_without_replacement(
             target, draft, settings.drafts, settings.support_size
         )
     return {name: found.value for name, found in optima.items()}

@@ -10,14 +10,15 @@ _COLOURS = {Verdict.CERTIFIED: "green", Verdict.LOSSY: "red", Verdict.NO_EVIDENC
 # Fractions longer than this are shown as decimals.
 _LONGEST_FRACTION = 15
 _MOST_ROWS = 40
-_TREE_COLUMNS = {
+_TREE_LINES = {
     "expected_accepted": "E[tau]",
-    "acceptance_depth_1": "depth 1",
-    "acceptance_depth_2": "depth 2",
-    "acceptance_depth_3": "depth 3",
-    "acceptance_top": "top",
-    "acceptance_probe": "probe",
-    "acceptance_filler": "filler",
+    "acceptance_depth_1": "at depth 1",
+    "acceptance_depth_2": "at depth 2",
+    "acceptance_depth_3": "at depth 3",
+    "acceptance_depth_4": "at depth 4",
+    "acceptance_top": "top tests",
+    "acceptance_probe": "probe tests",
+    "acceptance_filler": "filler tests",
     "probe_survival": "probes kept",
 }
 
@@ -50,9 +51,7 @@ def print_rules(stages: Sequence[StageResult], console: Any) -> None:
 
 def print_comparison(stages: Sequence[StageResult], console: Any) -> None:
     """The depth-1 comparison of schemes."""
-    table = _table(
-        "acceptance at depth 1", ("scheme", "acceptance", "+-", "lead over RRSw", "+-"), 1
-    )
+    table = _table("acceptance at depth 1", ("scheme", "acceptance", "±", "lead over RRSw", "±"), 1)
     for row in stages[0].details["rows"]:
         table.add_row(
             row["scheme"], *_with_error(row, "acceptance"), *_with_error(row, "lead_over_rrsw")
@@ -62,27 +61,25 @@ def print_comparison(stages: Sequence[StageResult], console: Any) -> None:
 
 def print_tree(stages: Sequence[StageResult], console: Any) -> None:
     """E[tau] by scheme; acceptance by depth and role where it was estimated."""
+    from rich.markup import escape
+
     details = stages[0].details
     rows = details["rows"]
-    present = [name for name in _TREE_COLUMNS if any(name in row for row in rows)]
-    table = _table(
-        "expected accepted draft tokens a round",
-        ("scheme", *(_TREE_COLUMNS[n] for n in present)),
-        1,
-    )
-    for row in rows:
-        table.add_row(_scheme(row), *(_cell(row, name) for name in present))
+    table = _table("E[tau], and shares of tests accepted", ("", *map(_scheme, rows)), 1)
+    for name, label in _TREE_LINES.items():
+        if any(name in row for row in rows):
+            table.add_row(escape(label), *(_cell(row, name) for row in rows))
     console.print(table)
     for name, lead in details.get("leads", {}).items():
         if lead["value"] is not None:
-            console.print(
-                f"{name}, same trees: {lead['value']:+.4f} +- {lead['standard_error'] or 0:.4f}"
-            )
+            error = lead["standard_error"] or 0.0
+            console.print(f"{name}, on the same trees: {lead['value']:+.4f} ± {error:.4f}")
     ratios = details.get("variance")
     if ratios and ratios["expected_accepted"] and ratios["lead"]:
         console.print(
-            f"Variance of counting accepted tokens over that of integrating: "
-            f"{ratios['expected_accepted']:.1f} for E[tau], {ratios['lead']:.0f} for rheo - rrsw."
+            f"Counting accepted tokens has {ratios['expected_accepted']:.1f} times the variance "
+            f"for E[tau], and {ratios['lead']:.0f} times for rheo - rrsw.",
+            markup=False,
         )
 
 
@@ -102,13 +99,14 @@ def print_sweep(stages: Sequence[StageResult], console: Any) -> None:
 
 def print_frequencies(rows: Sequence[Mapping[str, Any]], title: str, console: Any) -> None:
     """Who wins how often."""
-    headers = ("laws", "nodes", "rheo wins", "rrsw wins", "equal", "largest rheo lead",
-               "largest rrsw lead", "gap of rheo", "gap of rrsw")  # fmt: skip
+    # Shares won, the largest leads seen, and mean gaps to the optimum.
+    headers = ("laws", "nodes", "rheo %", "rrsw %", "rheo by", "rrsw by", "rheo gap",
+               "rrsw gap")  # fmt: skip
     table = _table(title, headers, 1)
     for row in rows:
         table.add_row(
             str(row["family"]), f"{row['num_nodes']:,}",
-            *(f"{100 * row[name]:.2f} %" for name in ("rheo_wins", "rrsw_wins", "equal")),
+            *(f"{100 * row[name]:.2f}" for name in ("rheo_wins", "rrsw_wins")),
             *(f"{row[name]:.4f}" for name in ("largest_rheo_lead", "largest_rrsw_lead",
                                               "mean_gap_rheo", "mean_gap_rrsw")),
         )  # fmt: skip
@@ -166,7 +164,7 @@ def _print_tree_rows(rows: Sequence[Mapping[str, Any]], console: Any) -> None:
     varied = [a for a in axes if len({row.get(a) for row in rows}) > 1]
     table = _table(
         "expected accepted draft tokens a round",
-        (*varied, "rule", "E[tau]", "+-", "probes kept"),
+        (*varied, "rule", "E[tau]", "±", "probes kept"),
         0,
     )
     for row in rows[:_MOST_ROWS]:
@@ -181,13 +179,20 @@ def _print_tree_rows(rows: Sequence[Mapping[str, Any]], console: Any) -> None:
 
 def _table(title: str, headers: Sequence[str], num_left: int) -> Any:
     from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(
-        title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD, pad_edge=False
+        title=escape(title),
+        title_justify="left",
+        header_style="bold",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
     )
     for place, header in enumerate(headers):
-        table.add_column(header, justify="left" if place < num_left else "right")
+        left = place < num_left
+        table.add_column(escape(header), justify="left" if left else "right", no_wrap=True)
     return table
 
 
@@ -220,7 +225,7 @@ def _cell(row: Mapping[str, Any], name: str) -> str:
         error = row.get(f"{name}_error")
     if found is None:
         return "-"
-    return f"{found:.3f}" + ("" if error is None else f" +- {error:.3f}")
+    return f"{found:.3f}" + ("" if error is None else f"±{error:.3f}")
 
 
 def _scheme(row: Mapping[str, Any]) -> str:

@@ -1,0 +1,130 @@
+"""Options that the commands of `rheocheck bounds` share, and what their values must be."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from rheocheck.errors import InputError
+
+if TYPE_CHECKING:
+    from rheocheck.config import SpeculationConfig
+
+JsonFile: TypeAlias = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", help="Write the report as JSON.")
+]
+Seed: TypeAlias = Annotated[int, typer.Option(metavar="N", help="Of laws, models and draws.")]
+Jobs: TypeAlias = Annotated[int, typer.Option(metavar="N", help="Processes; changes no result.")]
+FamilyName: TypeAlias = Annotated[
+    str, typer.Option(metavar="NAME", help="dirichlet:A, zipf or zipf-near:S.")
+]
+Model: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Real pair: tiny, llama31, vicuna13b, dsl8b.")
+]
+TargetFolder: TypeAlias = Annotated[
+    Path | None, typer.Option("--target", metavar="DIR", help="Target checkpoint of your own.")
+]
+DraftFolder: TypeAlias = Annotated[
+    Path | None, typer.Option("--draft", metavar="DIR", help="EAGLE-3 head of your own.")
+]
+Prompts: TypeAlias = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="With --model: .jsonl, or text by line.")
+]
+NumPrompts: TypeAlias = Annotated[int, typer.Option(metavar="N", help="With --model.")]
+Rounds: TypeAlias = Annotated[int, typer.Option(metavar="N", help="With --model: a prompt.")]
+Device: TypeAlias = Annotated[str, typer.Option(metavar="NAME", help="With --model.")]
+Temperature: TypeAlias = Annotated[
+    float, typer.Option(metavar="T", help="Of target and draft; scores stay at 1.")
+]
+TopK: TypeAlias = Annotated[int, typer.Option(metavar="K", help="Children of a node.")]
+NumTop: TypeAlias = Annotated[int, typer.Option(metavar="M", help="Deterministic ones of them.")]
+Budget: TypeAlias = Annotated[int, typer.Option(metavar="R", help="Drafted nodes kept.")]
+Depth: TypeAlias = Annotated[int, typer.Option(metavar="D", help="Drafted levels.")]
+Support: TypeAlias = Annotated[int, typer.Option(metavar="N", help="Draft tokens kept.")]
+
+
+def is_real(model: str | None, target: Path | None, draft: Path | None, laws: Path | None) -> bool:
+    """Whether laws come from a real pair.
+
+    Raises:
+      InputError: A file of laws was given too.
+    """
+    real = not (model is None and target is None and draft is None)
+    if real and laws is not None:
+        raise InputError(f"{laws} and --model were given; required: one source of laws")
+    return real
+
+
+def scheme_of(
+    top_k: int, num_top: int, budget: int, depth: int, support_size: int
+) -> "SpeculationConfig":
+    """The scheme of these counts.
+
+    Raises:
+      ConfigError: One is out of range.
+    """
+    from rheocheck.config import SpeculationConfig
+
+    return SpeculationConfig(
+        top_k=top_k, num_top=num_top, budget=budget, depth=depth, support_size=support_size
+    )
+
+
+def span(text: str) -> tuple[int, int]:
+    """Smallest and largest of a range such as 6-50, or of one number.
+
+    Raises:
+      InputError: Anything else.
+    """
+    low, _, high = text.partition("-")
+    if not low.isdigit() or not (high or low).isdigit() or not 1 <= int(low) <= int(high or low):
+        raise InputError(
+            f"vocab = {text!r}; required: a number such as 50, or a range such as 6-50"
+        )
+    return int(low), int(high or low)
+
+
+def positive(name: str, value: int) -> int:
+    """The value of an option that counts.
+
+    Raises:
+      InputError: It is below 1.
+    """
+    if value < 1:
+        raise InputError(f"{name} = {value}; required: at least 1")
+    return value
+
+
+def checked_seed(seed: int) -> int:
+    """The seed.
+
+    Raises:
+      InputError: It is negative or needs more than 63 bits.
+    """
+    if not 0 <= seed < 2**63:
+        raise InputError(f"seed = {seed}; required: at least 0 and below 2**63")
+    return seed
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder for output, before the work.
+
+    Raises:
+      InputError: It cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write into {folder}: {error.strerror or error}") from None
+
+
+def check_writable(path: Path | None) -> None:
+    """Refuse an output path before the work, not after.
+
+    Raises:
+      InputError: The folder does not exist, or the path is a folder.
+    """
+    if path is not None and not path.parent.is_dir():
+        raise InputError(f"cannot write {path}: the folder {path.parent} does not exist")
+    if path is not None and path.is_dir():
+        raise InputError(f"cannot write {path}: it is a folder")
