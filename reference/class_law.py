@@ -19,14 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rheocheck.config import Rule, SpeculationConfig
-from rheocheck.reference.classes import (
-    UNDRAWN,
-    Chain,
-    ClassEnumeration,
-    Site,
-    child_tokens,
-    to_integers,
-)
+from rheocheck.reference.class_chains import Chain
+from rheocheck.reference.class_sites import UNDRAWN, Site, child_tokens, to_integers
+from rheocheck.reference.classes import ClassEnumeration
 from rheocheck.reference.laws import Models, Path
 
 Integers: TypeAlias = NDArray[np.object_]

@@ -103,7 +103,7 @@ def test_each_planted_fault_is_lossy_with_a_small_counterexample(
 @pytest.mark.usefixtures("small_family")
 def test_a_fault_of_the_class_enumerator_is_lossy_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both enumerators are checked, not only compared."""
-    from rheocheck.reference.classes import Site
+    from rheocheck.reference.class_sites import Site
 
     expand = Site.expand
 
