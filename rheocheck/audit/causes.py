@@ -33,6 +33,7 @@ def likely_causes(
     """
     by_path: tuple[Callable[[SamplerPath, SamplerInstance], str | None], ...] = (
         _shared_coin,
+        _duplicate_sibling,
         _wrong_row,
         _wrong_residual,
         _undrawn_token,
@@ -73,6 +74,16 @@ def _shared_coin(path: SamplerPath, instance: SamplerInstance) -> str | None:
     for name, value in path.notes:
         if name == "uniform reused":
             return f"shared coin: one uniform ({value}) decides several things"
+    return None
+
+
+def _duplicate_sibling(path: SamplerPath, instance: SamplerInstance) -> str | None:
+    """A drafted tree in which a node occurs twice."""
+    for name, nodes in path.notes:
+        if name == "tree":
+            twice = next((node for node in nodes if nodes.count(node) > 1), None)
+            if twice is not None:
+                return f"duplicate siblings: the node {path_text(twice)} is drafted twice"
     return None
 
 

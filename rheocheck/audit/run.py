@@ -12,12 +12,13 @@ from rheocheck.audit.acceptance import TITLE, acceptance_row, compared_schemes
 from rheocheck.audit.choices import run_seed
 from rheocheck.audit.emissions import join
 from rheocheck.audit.findings import StageFindings, run_verdict, settle
+from rheocheck.audit.greedy import greedy_stage
 from rheocheck.audit.pair import PairSource, load_pair
 from rheocheck.audit.probe import ProbeRun, probe_stage
 from rheocheck.audit.prompts import Prompt, read_prompts
 from rheocheck.audit.sampled import SampledRun, sampled_stage
 from rheocheck.audit.settings import AuditSettings
-from rheocheck.audit.tasks import PROMPTS_PER_TASK, Task, TaskFindings, run_tasks
+from rheocheck.audit.tasks import PROMPTS_PER_TASK, Task, TaskFindings, one_thread, run_tasks
 from rheocheck.audit.whitebox import WhiteboxRun, whitebox_stage
 from rheocheck.certificate import Report, StageResult, Verdict, environment
 from rheocheck.config import SpeculationConfig
@@ -64,6 +65,11 @@ def run_audit(settings: AuditSettings, progress: ProgressCallback | None = None)
       RheocheckError: Missing or damaged weights, a target that fails its start-up check, bad
         prompts.
     """
+    with one_thread():
+        return _run_audit(settings, progress)
+
+
+def _run_audit(settings: AuditSettings, progress: ProgressCallback | None) -> Report:
     started = time.perf_counter()
     source = PairSource.of(settings)
     texts = read_prompts(settings.prompts, settings.num_prompts)
@@ -81,6 +87,7 @@ def run_audit(settings: AuditSettings, progress: ProgressCallback | None = None)
         _whitebox(watched, replay),
         _probe(watched, settings, replay),
         _sampled(watched, pair, replay),
+        StageFindings(_greedy(settings, source, prompts)),
     ]
     stages = [_with_text(stage, texts, pair) for stage in settle(findings)]
     verdict = run_verdict(stages)
@@ -198,6 +205,14 @@ def _differential(settings: AuditSettings, progress: ProgressCallback | None) ->
         **({"witness": examples[0]} if examples else {}),
     }
     return result.model_copy(update={"details": {**added, **result.details}})
+
+
+def _greedy(
+    settings: AuditSettings, source: PairSource, prompts: Sequence[tuple[int, ...]]
+) -> StageResult:
+    return greedy_stage(
+        source, prompts, settings.config, settings.max_new_tokens, settings.replay()
+    )
 
 
 def _whitebox(runs: Sequence[DecodingRun], replay: str) -> StageFindings:

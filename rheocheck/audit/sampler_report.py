@@ -78,8 +78,8 @@ def summary_of(sweep: Sweep, in_all: int, verdict: Verdict) -> str:
         text = f"{counted}: worst total variation {float(sweep.worst):.3g}, of rounding."
     if sweep.at_zero:
         text += (
-            " Separately: a token of probability 0 is accepted when a uniform is exactly 0, which "
-            "a generator gives once in 2^53 draws or less (u <= p where u < p is meant)."
+            " Separately, at the end points of real generators (u = 0 and the largest value below "
+            "1), where the ideal law says nothing: see the finding."
         )
     return text
 

@@ -15,7 +15,13 @@ from rheocheck.audit.sampler_trace import (
     interrupted_after,
     moved_generator,
 )
-from rheocheck.errors import BudgetExceededError, ProgramError, RheocheckError
+from rheocheck.errors import (
+    BudgetExceededError,
+    InputError,
+    LawError,
+    ProgramError,
+    RheocheckError,
+)
 from rheocheck.protocols import Choose, Path, Sampler
 from rheocheck.reference import enumerate_paths
 
@@ -119,6 +125,8 @@ def sampler_paths(
                 instance, tracer,
             ) from None  # fmt: skip
         except RheocheckError as error:
+            if isinstance(error, InputError) and not isinstance(error, LawError):
+                raise  # the sampler cannot be run here at all, whatever it is given
             raise _with_context(error, instance, tracer) from error
         moved = moved_generator(before)
         if moved and num_paths == 0:

@@ -5,6 +5,7 @@ which process runs it, how many there are, or in which order they finish.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,11 +96,17 @@ def run_task(task: Task) -> TaskFindings:
     Returns:
       Its findings.
     """
-    # More threads would split sums differently, and the processes share the cores already.
+    with one_thread():
+        return _run(task, load_pair(task.pair))
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Keep torch to one thread: more split sums otherwise, and processes share the cores."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return _run(task, load_pair(task.pair))
+        yield
     finally:
         torch.set_num_threads(threads)
 

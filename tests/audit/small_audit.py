@@ -10,7 +10,7 @@ from rheocheck.audit.run import run_audit
 from rheocheck.audit.settings import AuditSettings
 from rheocheck.certificate import Report, StageResult, Verdict
 
-STAGES = ["exact", "differential", "whitebox", "probe", "sampled"]
+STAGES = ["exact", "differential", "whitebox", "probe", "sampled", "greedy"]
 
 
 @lru_cache(maxsize=1)

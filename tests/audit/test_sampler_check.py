@@ -225,7 +225,7 @@ def test_zero_probability_at_a_uniform_of_zero_is_a_finding_apart(inclusive: boo
     assert stage.verdict is Verdict.CERTIFIED
     findings = stage.details["endpoint_findings"]
     assert bool(findings) == inclusive
-    assert ("exactly 0" in stage.details["summary"]) == inclusive
+    assert ("end points" in stage.details["summary"]) == inclusive
     if inclusive:
         assert findings[0] == {
             "finding": "accepts zero probability at u = 0",
@@ -246,6 +246,19 @@ def test_code_that_fails_at_an_end_point_is_a_finding_apart() -> None:
     stage = stage_of(fails_at_zero)
     assert stage.verdict is Verdict.CERTIFIED
     assert "raised ValueError: u = 0" in stage.details["endpoint_findings"][0]["error"]
+
+
+def test_a_sampler_that_cannot_run_here_says_so_itself() -> None:
+    def missing(target: LawFunction, draft: LawFunction, choose: Choose) -> Path:
+        raise InputError("needs a package that is not here")
+
+    with pytest.raises(InputError, match=r"^needs a package that is not here$"):
+        stage_of(missing)
+
+
+def test_duplicate_siblings_are_named() -> None:
+    causes = stage_of(SharedCoin((0, 0))).details["counterexample"]["causes"]
+    assert causes[0].startswith("duplicate siblings: the node (")
 
 
 def test_progress_is_told_once_an_instance() -> None:

@@ -14,10 +14,10 @@ from torch import Tensor
 from rheocheck.audit.pair import load_pair
 from rheocheck.certificate import Report, Verdict
 from rheocheck.errors import BackendError
-from rheocheck.gpu import decoding, target
+from rheocheck.gpu import decoding, processing, target
 from rheocheck.gpu.target import TargetModel
 from rheocheck.gpu.tree import Tree
-from tests.audit.small_audit import audit, share_exact_stage, verdicts
+from tests.audit.small_audit import STAGES, audit, share_exact_stage, verdicts
 from tests.defects import torch_faults
 
 
@@ -109,11 +109,27 @@ def test_a_fault_of_the_loop_is_seen_by_plain_passes(
     plant(monkeypatch)
     report = audit(max_new_tokens=16)
     assert "sampled" in lossy_stages(report)
-    witness = report.stages[-1].details["witness"]
+    witness = report.stages[STAGES.index("sampled")].details["witness"]
     assert witness["total_variation"] > 1e-3
     assert witness["verifier"] != witness["plain"]
     assert witness["prompt_line"] == witness["prompt"] + 1
     assert isinstance(witness["token_text"], str)
+
+
+def test_a_wrong_greedy_choice_is_lossy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At temperature 0 the second most probable token is taken for the first."""
+    right = processing.target_law
+
+    def wrong(logits: Tensor, sampling: Any, **options: Any) -> Tensor:
+        if sampling.temperature > 0:
+            return right(logits, sampling, **options)
+        second = logits.topk(2, dim=-1).indices[..., 1]
+        return torch.nn.functional.one_hot(second, logits.shape[-1]).double()
+
+    monkeypatch.setattr(decoding, "target_law", wrong)
+    report = audit(regrow_prompts=0)
+    assert lossy_stages(report) == {"greedy"}
+    assert report.stages[-1].details["witness"]["margin"] > 0
 
 
 def test_a_mask_that_is_not_honoured_fails_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
