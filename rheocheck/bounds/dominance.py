@@ -62,7 +62,7 @@ from rheocheck.reference import round_law
 # by a residual of that lattice. So floats with errors below 1e-12 decide which is larger.
 LARGEST_DENOMINATOR = 30
 SCREEN = 1e-10
-MOST_PAIRS = 2_000_000
+MOST_PAIRS = 300_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,9 @@ class TreeAcceptance:
     expected_accepted: Any
 
 
-def tree_acceptance(tree: DraftTree, target_laws: Sequence[Array], rule: Rule) -> TreeAcceptance:
+def tree_acceptance(
+    tree: DraftTree, target_laws: Sequence[Array] | Array, rule: Rule
+) -> TreeAcceptance:
     """Probability that verification reaches each node of a tree.
 
     Args:
