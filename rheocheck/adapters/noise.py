@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from rheocheck.adapters.uniforms import Uniform, as_exact
+from rheocheck.adapters.exact_values import as_exact
+from rheocheck.adapters.uniforms import Uniform
 from rheocheck.errors import ProgramError
 
 if TYPE_CHECKING:

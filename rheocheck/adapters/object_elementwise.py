@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from rheocheck.adapters.exact_values import as_exact
 from rheocheck.adapters.noise import Exponential, LogMass, Score
 from rheocheck.adapters.object_tensor import (
     ObjectTensor,
@@ -16,7 +17,7 @@ from rheocheck.adapters.object_tensor import (
     plain,
     refuse_options,
 )
-from rheocheck.adapters.uniforms import Uniform, as_exact
+from rheocheck.adapters.uniforms import Uniform
 from rheocheck.errors import ProgramError
 
 

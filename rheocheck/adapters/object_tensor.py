@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from rheocheck.adapters.uniforms import as_exact
+from rheocheck.adapters.exact_values import as_exact
 from rheocheck.errors import ProgramError
 
 

@@ -4,8 +4,9 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+from rheocheck.adapters.exact_values import as_exact
 from rheocheck.adapters.recorder import Recorder, refused
-from rheocheck.adapters.uniforms import Uniform, as_exact
+from rheocheck.adapters.uniforms import Uniform
 
 
 class PythonGenerator:

@@ -6,10 +6,11 @@ comparison with a threshold records it and forks. Draws from given weights (`ran
 
 Followed: random.random, uniform, choice, choices, randrange, randint and random.Random; NumPy's
 legacy functions and default_rng (random, uniform, choice, multinomial, integers, binomial of one
-trial); torch.rand, rand_like, bernoulli, multinomial, Tensor.uniform_, Tensor.bernoulli_, and the
-exponential race (Tensor.exponential_ then a quotient and argmax). Everything else that draws raises
-ProgramError while recording, so that nothing random is missed in silence: normal variates, shuffles
-and permutations, and Gumbel noise made from the logarithm of uniforms.
+trial); torch.rand, rand_like, bernoulli, multinomial, Tensor.uniform_, Tensor.bernoulli_; the
+exponential race (Tensor.exponential_ then a quotient and argmax) and Gumbel noise as -log of it or
+-log(-log u). Everything else that draws raises ProgramError while recording, so that nothing random
+is missed in silence: normal variates, shuffles and permutations, noise with a small number added
+inside the logarithm, one noise vector for two draws.
 
 Not seen: generators that were made before, and functions that another module imported by name;
 name that module in `modules`.
@@ -22,7 +23,8 @@ from fractions import Fraction
 from types import ModuleType
 from typing import Any, TypeVar
 
-from rheocheck.adapters.uniforms import Uniform, as_exact
+from rheocheck.adapters.exact_values import as_exact
+from rheocheck.adapters.uniforms import Uniform
 from rheocheck.errors import ProgramError
 from rheocheck.protocols import Choose
 from rheocheck.reference import exact_law

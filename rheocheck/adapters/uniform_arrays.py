@@ -7,7 +7,7 @@ from fractions import Fraction
 from itertools import pairwise, product
 from typing import Any
 
-from rheocheck.adapters.uniforms import as_exact
+from rheocheck.adapters.exact_values import as_exact
 from rheocheck.errors import InputError, ProgramError
 
 LARGEST_BELOW_ONE = 1.0 - 2.0**-53

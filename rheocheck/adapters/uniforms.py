@@ -6,135 +6,13 @@ of one number, as in an inverse-CDF walk or a coin that decides two things, get 
 """
 
 import math
-import sys
-from collections.abc import Callable
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import Any
 
+from rheocheck.adapters.draw import Draw
+from rheocheck.adapters.exact_values import Exact, as_exact, elementwise, num_elements
 from rheocheck.errors import ProgramError
-from rheocheck.protocols import Choose, note
-
-# Modules between a comparison in the code under test and the draw that decides it.
-_INTERNAL = tuple(
-    f"rheocheck.adapters.{name}"
-    for name in ("uniforms", "object_tensor", "object_elementwise", "object_functions", "noise")
-)
-Exact: TypeAlias = Fraction | float  # a float here is an infinity, which has no Fraction
-
-
-def as_exact(value: Any) -> Exact:
-    """The rational that a number stands for, without rounding.
-
-    Args:
-      value: An int, a Fraction, a float of any precision, or an array or tensor of one element.
-
-    Returns:
-      Its exact value: a float is read as the dyadic rational it is. Infinities stay floats.
-
-    Raises:
-      ProgramError: Not a number (NaN), or not something that has a value.
-    """
-    if isinstance(value, Fraction):
-        return value
-    if isinstance(value, int | float):
-        number = value
-    else:
-        item = getattr(value, "item", None)
-        if item is None:
-            return _as_rational(value)
-        try:
-            number = item()
-        except (TypeError, ValueError, RuntimeError):
-            raise ProgramError(
-                f"{value!r} was given where a single number is required; compare a uniform with "
-                f"one element, or use a uniform tensor for elementwise comparison"
-            ) from None
-        if not isinstance(number, int | float):
-            return as_exact(number)
-    if isinstance(number, float) and not math.isfinite(number):
-        if math.isnan(number):
-            raise ProgramError("a uniform was compared or combined with NaN; required: a number")
-        return number
-    return Fraction(number)
-
-
-def _as_rational(value: Any) -> Fraction:
-    try:
-        return Fraction(value.numerator, value.denominator)
-    except (AttributeError, TypeError):
-        raise ProgramError(
-            f"a uniform met {value!r} of type {type(value).__name__}; only comparisons and "
-            f"+ - * / with numbers can be followed exactly"
-        ) from None
-
-
-class _Draw:
-    """One draw, and the interval [low, high) that the comparisons so far leave for it."""
-
-    __slots__ = ("bits", "choose", "high", "last", "low", "name", "spent", "top")
-
-    def __init__(self, choose: Choose, name: str, bits: int | None) -> None:
-        self.choose = choose
-        self.name = name
-        # In units of 2^-bits: the draw is an integer. None: of 1, and the draw is a real number.
-        self.bits = bits
-        self.low = Fraction(0)
-        self.high = self.top = Fraction(1 if bits is None else 2**bits)
-        # Cut, answer and place of the last comparison that was not decided from the start.
-        self.last: tuple[Fraction, bool, object] | None = None
-        self.spent = False
-        self._note("uniform drawn")
-
-    def is_below(self, threshold: Exact, inclusive: bool) -> bool:
-        """Decide draw < threshold, or <= if `inclusive`, and narrow the interval to the answer."""
-        if self.spent:
-            raise ProgramError(
-                f"{self.name} made exponential noise and was then compared with {threshold}; "
-                f"required: one use of each draw"
-            )
-        if not isinstance(threshold, Fraction):
-            return threshold > 0
-        cut = threshold
-        if self.bits is not None:
-            scaled = threshold * 2**self.bits
-            cut = Fraction(math.floor(scaled) + 1 if inclusive else math.ceil(scaled))
-        if not 0 < cut < self.top:
-            return cut > 0
-        if cut <= self.low or cut >= self.high:
-            below = cut >= self.high
-        else:
-            below = self.choose.bernoulli((cut - self.low) / (self.high - self.low))
-            if below:
-                self.high = cut
-            else:
-                self.low = cut
-        self._remember(cut, below)
-        return below
-
-    def _remember(self, cut: Fraction, below: bool) -> None:
-        """Note a second use: all but the rising thresholds of one inverse CDF, at one place."""
-        place = _calling_place() if hasattr(self.choose, "note") else None
-        if self.last is not None:
-            last_cut, last_below, last_place = self.last
-            if last_below or cut <= last_cut or place != last_place:
-                self._note("uniform reused")
-        self.last = (cut, below, place)
-
-    def _note(self, fact: str) -> None:
-        """Tell the oracle, if it takes notes; they help to name the cause of a defect."""
-        note(self.choose, fact, self.name)
-
-    def interval(self) -> tuple[Fraction, Fraction]:
-        unit = 1 if self.bits is None else 2**self.bits
-        return self.low / unit, self.high / unit
-
-
-def _calling_place() -> object:
-    """File and line of the code that compares, outside this folder's tensors and uniforms."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "") in _INTERNAL:
-        frame = frame.f_back
-    return frame.f_code.co_filename, frame.f_lineno
+from rheocheck.protocols import Choose
 
 
 class Uniform:
@@ -157,7 +35,7 @@ class Uniform:
           bits: None: a real number of [0, 1), for which < and <= have the same law. b: a multiple
             of 2^-b, as a real generator gives, so that 0 has probability 2^-b.
         """
-        self._draw = _Draw(choose, name, bits)
+        self._draw = Draw(choose, name, bits)
         self._scale = Fraction(1)
         self._shift = Fraction(0)
 
@@ -204,8 +82,8 @@ class Uniform:
                     f"other cannot be followed"
                 )
             return self._compare_views(other, below, inclusive)
-        if _num_elements(other) != 1 or getattr(other, "ndim", 0) > 0:
-            return _elementwise(other, lambda item: self._compare(item, below, inclusive))
+        if num_elements(other) != 1 or getattr(other, "ndim", 0) > 0:
+            return elementwise(other, lambda item: self._compare(item, below, inclusive))
         return self._decide(as_exact(other), below, inclusive)
 
     def _decide(self, value: Exact, below: bool, inclusive: bool) -> bool:
@@ -264,7 +142,7 @@ class Uniform:
             new = scale * self._scale + of_other * other._scale
             moved = scale * self._shift + of_other * other._shift
             return self._view(new, moved) if new else moved
-        if _num_elements(other) != 1 or getattr(other, "ndim", 0) > 0:
+        if num_elements(other) != 1 or getattr(other, "ndim", 0) > 0:
             return NotImplemented
         moved = scale * self._shift + of_other * _finite(other)
         return self._view(scale * self._scale, moved)
@@ -289,7 +167,7 @@ class Uniform:
 
     def __mul__(self, other: Any) -> Any:
         """Product with a number; a product with 0 is the number 0."""
-        if _num_elements(other) != 1 or getattr(other, "ndim", 0) > 0:
+        if num_elements(other) != 1 or getattr(other, "ndim", 0) > 0:
             return NotImplemented
         factor = _finite(other)
         return self._view(self._scale * factor, self._shift * factor) if factor else Fraction(0)
@@ -298,7 +176,7 @@ class Uniform:
 
     def __truediv__(self, other: Any) -> Any:
         """Quotient by a number."""
-        if _num_elements(other) != 1 or getattr(other, "ndim", 0) > 0:
+        if num_elements(other) != 1 or getattr(other, "ndim", 0) > 0:
             return NotImplemented
         divisor = _finite(other)
         if divisor == 0:
@@ -362,21 +240,3 @@ def _finite(value: Any) -> Fraction:
     if not isinstance(exact, Fraction):
         raise ProgramError(f"a uniform was combined with {exact}; required: a finite number")
     return exact
-
-
-def _num_elements(value: Any) -> int:
-    if hasattr(value, "numel"):
-        return int(value.numel())
-    return int(getattr(value, "size", 1)) if hasattr(value, "ndim") else 1
-
-
-def _elementwise(values: Any, decide: Callable[[Any], Any]) -> Any:
-    """Decide for each element in row-major order; the result has the container's type and shape."""
-    flat = [decide(item) for item in values.reshape(-1)]
-    if hasattr(values, "new_tensor"):
-        import torch
-
-        return torch.tensor(flat, dtype=torch.bool, device=values.device).reshape(values.shape)
-    import numpy as np
-
-    return np.array(flat, dtype=bool).reshape(values.shape)

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from rheocheck.adapters.exact_values import as_exact
 from rheocheck.adapters.uniform_arrays import (
     LARGEST_BELOW_ONE,
     law_of_uniform_array,
     representatives,
 )
-from rheocheck.adapters.uniforms import Uniform, as_exact
+from rheocheck.adapters.uniforms import Uniform
 from rheocheck.errors import InputError, ProgramError
 from rheocheck.protocols import Choose
 from rheocheck.reference import exact_law
