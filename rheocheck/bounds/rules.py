@@ -256,7 +256,10 @@ def power(base: Any, exponent: int) -> Any:
 
 def without_denormals(law: Array) -> Array:
     """The law with float masses below 1e-290 set to 0: their reciprocals would overflow."""
-    return law if law.dtype == object else np.where(law < 1e-290, 0.0, law)
+    if law.dtype == object:
+        return law
+    tiny = np.flatnonzero(law < 1e-290)
+    return law if not law[tiny].any() else np.where(law < 1e-290, 0.0, law)
 
 
 _FORMULAS: dict[DraftRule, Callable[[NodeLaws, int], tuple[Any, Any]]] = {

@@ -123,13 +123,15 @@ def solve_by_highs(target: Array, candidates: SetLaw, method: HighsMethod = "hig
         b_ub=np.concatenate([candidates.masses, target]),
         bounds=(0, None),
         method=method,  # type: ignore[call-overload]
+        # HiGHS's own 1e-7 is larger than many masses of a peaked law; this is the least it takes.
+        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
     )
     if solution.status != 0:
         raise RheocheckError(f"HiGHS found no optimum: {solution.message}")
     prices = solution.ineqlin.marginals[len(candidates) :]
     # At a vertex a token's price is 0 or -1; tokens of target mass 0 may be priced either way.
     dual_set = frozenset(np.flatnonzero(prices < -0.5).tolist())
-    return Plan(np.maximum(solution.x, 0), dual_set)
+    return Plan(_feasible(target, candidates, np.maximum(solution.x, 0)), dual_set)
 
 
 def solve_exactly(target: Array, candidates: SetLaw) -> Plan:
@@ -156,6 +158,16 @@ def solve_exactly(target: Array, candidates: SetLaw) -> Plan:
         for token in members
     ]
     return Plan(exact_array(flow), frozenset(network.reached_tokens))
+
+
+def _feasible(target: Array, candidates: SetLaw, flow: Array) -> Array:
+    """[edge] a float flow scaled down wherever a set or a token has more than it may."""
+    for places, available in ((candidates.owners, candidates.masses), (candidates.tokens, target)):
+        used = np.bincount(places, weights=flow, minlength=len(available))
+        # A token of mass 0 with flow within the solver's tolerance gives share 0.
+        share = np.minimum(available / np.where(used > 0, used, 1), 1)
+        flow = flow * np.where(used > available, share, 1)[places]
+    return flow
 
 
 class _Network:

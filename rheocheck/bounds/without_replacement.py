@@ -41,11 +41,11 @@ class RemainingMass:
             if token not in self._large:
                 base = base - self._draft[token]
         left_mass = total(self._draft[left]) if left else 0
-        remaining = base - self._draft + left_mass
+        remaining = (base + left_mass) - self._draft
         for token in left:
             others = [other for other in left if other != token]
             remaining[token] = base + (total(self._draft[others]) if others else 0)
-        return np.asarray(np.maximum(remaining, 0))
+        return np.asarray(np.maximum(remaining, 0, out=remaining))
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +189,10 @@ def prefix_masses_of_three(draft: Array) -> Array:
 
 def _before(values: Array) -> Array:
     """[vocab] sum of the values before each position."""
-    zero = exact_array([0]) if is_exact(values) else np.zeros(1)
-    return np.concatenate([zero, np.cumsum(values)[:-1]])
+    sums = np.empty_like(values)
+    sums[0] = values[0] * 0
+    np.cumsum(values[:-1], out=sums[1:])
+    return sums
 
 
 def _sums_from(values: Array) -> Array:
