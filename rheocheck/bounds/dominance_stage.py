@@ -7,16 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from rheocheck.bounds.dominance import (
-    NodeWitness,
-    TreeWitness,
-    check_no_fillers,
-    search_node,
-    search_tree,
-)
+from rheocheck.bounds.dominance import NodeWitness, check_no_fillers, search_node
+from rheocheck.bounds.dominance_trees import TreeWitness, search_tree
 from rheocheck.bounds.families import DEFAULT_FAMILIES
 from rheocheck.bounds.laws import Array
-from rheocheck.bounds.merged import COUNTEREXAMPLES, Counterexample
+from rheocheck.bounds.merged_counterexamples import COUNTEREXAMPLES, Counterexample
 from rheocheck.bounds.merged_study import merged_study
 from rheocheck.bounds.sweep import EQUAL, NodeSweep, combine, node_sweep
 from rheocheck.bounds.tree_sweep import tree_frequency

@@ -19,7 +19,7 @@ and Z ~ w, and the tests are lossless for that law; if u is verified probe first
 because the probe's survival was settled before its token. Either way the next token has the target
 law given h, and the induction goes on at the accepted child.
 
-Two shorter conditions are not enough; `COUNTEREXAMPLES` has exact instances.
+Two shorter conditions are not enough; `merged_counterexamples` has exact instances.
 
 * `survivors`: all children of u are in the tree that was drawn. A filler's survival depends on X.
 * `regrown`: all children survive for every other X, all other draws left as they are. That looks at
@@ -35,7 +35,6 @@ Source: Hu, Weng and Zhang (2026), arXiv:2609.21827, for dual identity and probe
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, TypeAlias
 
@@ -52,75 +51,12 @@ from rheocheck.bounds.growth import (
 from rheocheck.bounds.laws import DraftLike
 from rheocheck.config import SpeculationConfig
 from rheocheck.errors import InputError
-from rheocheck.reference import Choose, Role, Violation, as_law, exact_law, worst_violation
+from rheocheck.reference import Choose, Role, as_law, exact_law
 
 Condition: TypeAlias = Literal["never", "survivors", "regrown", "foreseen"]
 CONDITIONS: tuple[Condition, ...] = ("never", "survivors", "regrown", "foreseen")
 Program: TypeAlias = Callable[[Choose], Path]
 ZERO, ONE = Fraction(0), Fraction(1)
-
-
-@dataclass(frozen=True, slots=True)
-class Counterexample:
-    """An instance on which merged verification under too weak a condition is lossy.
-
-    Attributes:
-      condition: The condition.
-      config: The scheme.
-      target: Weights of the target law by path; the other paths have all mass on token 0.
-      draft: Weights of the draft law by path, likewise.
-      everywhere: Whether the laws at the root are those of every path instead.
-    """
-
-    condition: Condition
-    config: SpeculationConfig
-    target: dict[Path, tuple[int, ...]]
-    draft: dict[Path, tuple[int, ...]]
-    everywhere: bool = False
-
-    def target_at(self, path: Path) -> tuple[Fraction, ...]:
-        """[vocab] target law."""
-        return self._law(self.target, path)
-
-    def draft_at(self, path: Path) -> tuple[Fraction, ...]:
-        """[vocab] draft law."""
-        return self._law(self.draft, path)
-
-    def violation(self, condition: Condition | None = None) -> Violation | None:
-        """Where the round's law is not the target's; None if it is lossless.
-
-        Args:
-          condition: Another condition to try on the same models; None keeps this one's.
-        """
-        program = merged_round(
-            self.target_at, self.draft_at, self.config, condition or self.condition
-        )
-        return worst_violation(exact_law(program), self.target_at)
-
-    def _law(self, weights: dict[Path, tuple[int, ...]], path: Path) -> tuple[Fraction, ...]:
-        root = weights[()]
-        point = (1, *[0] * (len(root) - 1))
-        found = root if self.everywhere else weights.get(path, point)
-        return tuple(Fraction(weight, sum(found)) for weight in found)
-
-
-COUNTEREXAMPLES = (
-    # Found by exhausting laws that are the same at every path, by common denominator: 6 is least.
-    Counterexample(
-        "survivors",
-        SpeculationConfig(top_k=3, num_top=1, budget=3, depth=2),
-        {(): (5, 1, 0)},
-        {(): (3, 2, 1)},
-        everywhere=True,
-    ),
-    # Found at random, then every law replaced by simpler ones for as long as it stayed lossy.
-    Counterexample(
-        "regrown",
-        SpeculationConfig(top_k=3, num_top=1, budget=6, depth=2),
-        {(): (1, 1, 0), (1,): (1, 1, 0)},
-        {(): (3, 2, 1), (1,): (2, 2, 1)},
-    ),
-)
 
 
 def merged_round(

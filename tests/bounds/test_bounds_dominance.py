@@ -8,12 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rheocheck.bounds import node_acceptance
-from rheocheck.bounds.dominance import (
-    check_no_fillers,
-    compositions,
-    search_node,
-    search_tree,
-)
+from rheocheck.bounds.dominance import check_no_fillers, compositions, search_node
 from rheocheck.bounds.dominance_stage import (
     filler_stage,
     frequency_stage,
@@ -21,15 +16,15 @@ from rheocheck.bounds.dominance_stage import (
     no_filler_stage,
     tree_stage,
 )
+from rheocheck.bounds.dominance_trees import search_tree
 from rheocheck.bounds.growth import all_trees
 from rheocheck.bounds.laws import NodeLaws
 from rheocheck.bounds.merged import (
-    COUNTEREXAMPLES,
-    Counterexample,
     core_and_merged_child,
     foreseen_mixture,
     merged_round,
 )
+from rheocheck.bounds.merged_counterexamples import COUNTEREXAMPLES, Counterexample
 from rheocheck.bounds.merged_study import faulty_sampler, merged_study, random_instance, sampler
 from rheocheck.bounds.node import NodeLayout, NodeRule, layout_acceptance
 from rheocheck.bounds.tree import expected_accepted, expected_by_rule
