@@ -182,11 +182,8 @@ def _result(
 ) -> StageResult:
     worst = max((row["failure_probability_log2"] for row in rows), default=-math.inf)
     nodes = [row for row in rows if row["complete"]]
-    drawn = [row for row in rows if not row["complete"]]
-    scope = (
-        f"one node: all {sum(row['cells_visited'] for row in nodes):,} sign cells of {len(nodes)} "
-        f"shapes; drawn: {sum(row['cells_visited'] for row in drawn):,} distinct cells of "
-        f"{len(drawn)} shapes, most of them deeper trees"
+    scope = "; ".join(
+        [*_node_scope(nodes), *_drawn_scope([row for row in rows if not row["complete"]])]
     )
     details: dict[str, Any] = {"rows": rows, "failure_probability_log2": worst, "summary": scope}
     largest = Fraction(0)
@@ -222,3 +219,27 @@ def _result(
         seconds=seconds,
         details=details,
     )
+
+
+def _node_scope(rows: list[dict[str, Any]]) -> list[str]:
+    """What the enumerated shapes cover, in words; nothing if there are none."""
+    if not rows:
+        return []
+    partial = [row["vocab"] for row in rows if not row["zero_masses"]]
+    scope = (
+        f"one node of up to {max(row['vocab'] for row in rows)} tokens: all "
+        f"{sum(row['cells_visited'] for row in rows):,} sign cells of {len(rows)} shapes"
+    )
+    return [
+        f"{scope}, those with a zero mass up to {min(partial) - 1} tokens" if partial else scope
+    ]
+
+
+def _drawn_scope(rows: list[dict[str, Any]]) -> list[str]:
+    """What the drawn cells cover, in words; nothing if there are none."""
+    if not rows:
+        return []
+    return [
+        f"trees of up to {max(row['depth'] for row in rows)} layers and faces: "
+        f"{sum(row['cells_visited'] for row in rows):,} distinct cells of {len(rows)} shapes drawn"
+    ]
