@@ -15,6 +15,9 @@ that branches at target > 1/2, is outside the claim.
 * Deeper trees: cells are drawn, not enumerated. A draw lands in a faulty cell and shows no defect
   with probability at most degree / 2^bits; over all draws, at most their number times that. The
   claim is about the cells visited, and their number is reported.
+* Ranking laws only order. Where ties between nodes are wanted, their coordinates are few or shared,
+  and the bound counts those of targets and drafts. A program that also uses a ranking mass as a
+  value has the bound from the draws with unrelated rankings: one in four, and all of one node.
 
 Source: Schwartz (1980), J. ACM 27; Zippel (1979), Probabilistic algorithms for sparse polynomials.
 """
