@@ -203,7 +203,7 @@ def _node_witness(
     target: tuple[int, ...], draft: tuple[int, ...], denominator: int, top_k: int, num_top: int
 ) -> NodeWitness:
     laws = [tuple(Fraction(weight, denominator) for weight in law) for law in (target, draft)]
-    values = {
+    values: dict[NodeRule, Fraction] = {
         rule: Fraction(node_acceptance(laws[0], laws[1], top_k, num_top, len(target), rule))
         for rule in NODE_RULES
     }

@@ -72,7 +72,7 @@ class NodeLayout:
 def node_acceptance(
     target: LawLike,
     draft: DraftLike,
-    top_k: int = 10,
+    top_k: int = 3,
     num_top: int = 1,
     support_size: int = 128,
     rule: NodeRule = "rheo",

@@ -81,7 +81,7 @@ class OptimalAcceptance:
 def optimal_acceptance(
     target: LawLike,
     draft: DraftLike,
-    top_k: int = 10,
+    top_k: int = 3,
     num_top: int = 1,
     support_size: int = 128,
 ) -> OptimalAcceptance:

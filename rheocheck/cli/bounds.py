@@ -271,7 +271,8 @@ def dominance(
         "max-denominator": max_denominator, "num-nodes": num_nodes, "num-models": num_models,
         "num-instances": num_instances,
     })  # fmt: skip
-    positive("num_models", num_models), positive("num_instances", num_instances)
+    positive("num_models", num_models)
+    positive("num_instances", num_instances)
     real = None
     if is_real(model, target, draft, None):
         real = decode(run, model, target, draft, prompts, num_prompts, rounds, device, temperature,
