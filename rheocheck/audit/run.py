@@ -10,6 +10,7 @@ import numpy as np
 from rheocheck.audit import differential, exact
 from rheocheck.audit.acceptance import TITLE, acceptance_row, compared_schemes
 from rheocheck.audit.choices import run_seed
+from rheocheck.audit.draws import DrawRun, draws_stage
 from rheocheck.audit.emissions import join
 from rheocheck.audit.findings import StageFindings, run_verdict, settle
 from rheocheck.audit.greedy import greedy_stage
@@ -87,6 +88,7 @@ def _run_audit(settings: AuditSettings, progress: ProgressCallback | None) -> Re
         _whitebox(watched, replay),
         _probe(watched, settings, replay),
         _sampled(watched, pair, replay),
+        StageFindings(_draws(watched, replay)),
         StageFindings(_greedy(settings, source, prompts)),
     ]
     stages = [_with_text(stage, texts, pair) for stage in settle(findings)]
@@ -205,6 +207,16 @@ def _differential(settings: AuditSettings, progress: ProgressCallback | None) ->
         **({"witness": examples[0]} if examples else {}),
     }
     return result.model_copy(update={"details": {**added, **result.details}})
+
+
+def _draws(runs: Sequence[DecodingRun], replay: str) -> StageResult:
+    return draws_stage(
+        [
+            DrawRun(run.temperature, [part.draws for part in run.parts if part.draws is not None])
+            for run in runs
+        ],
+        replay,
+    )
 
 
 def _greedy(

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from rheocheck.audit.acceptance import PromptRounds
+from rheocheck.audit.draws import DrawFindings, DrawWatcher
 from rheocheck.audit.emissions import EmissionFindings, EmissionRecorder, compare
 from rheocheck.audit.node_law import NodeChooser, NodeFinding, check_nodes
 from rheocheck.audit.pair import PairSource, load_pair
@@ -77,6 +78,7 @@ class TaskFindings:
       pits: [probes] PIT values of the surviving probes.
       regrown: One finding for each prompt of `regrow` that had a surviving probe.
       emissions: Emitted tokens against plain decoding, or None where the task does not watch.
+      draws: Uniforms of all rounds, or None where the task does not watch.
     """
 
     run: str
@@ -85,6 +87,7 @@ class TaskFindings:
     pits: NDArray[np.float64]
     regrown: list[RegrowFinding]
     emissions: EmissionFindings | None
+    draws: DrawFindings | None
 
 
 def run_task(task: Task) -> TaskFindings:
@@ -140,13 +143,14 @@ def run_tasks(
 def _run(task: Task, pair: Pair) -> TaskFindings:
     if not task.watch:
         rounds = _rounds(_decode(task, pair, None))
-        return TaskFindings(task.run, rounds, [], np.zeros(0), [], None)
+        return TaskFindings(task.run, rounds, [], np.zeros(0), [], None, None)
     nodes, pits = NodeChooser(task.seed), ProbePits(task.seed)
     probes = ProbeChooser(task.seed, set(task.regrow))
     emissions = EmissionRecorder(task.seed, task.config, task.temperature)
+    draws = DrawWatcher()
 
     def observe(trace: RoundTrace) -> None:
-        for watcher in (nodes, pits, probes, emissions):
+        for watcher in (nodes, pits, probes, emissions, draws):
             watcher.observe(trace)
 
     generations = _decode(task, pair, observe)
@@ -162,6 +166,7 @@ def _run(task: Task, pair: Pair) -> TaskFindings:
             regrow(probe, task.config, task.temperature, rounding) for probe in probes.probes()
         ],
         emissions=compare(emissions.rows(), pair.target.plain_logits, task.temperature),
+        draws=draws.findings(),
     )
 
 

@@ -10,7 +10,7 @@ from rheocheck.audit.run import run_audit
 from rheocheck.audit.settings import AuditSettings
 from rheocheck.certificate import Report, StageResult, Verdict
 
-STAGES = ["exact", "differential", "whitebox", "probe", "sampled", "greedy"]
+STAGES = ["exact", "differential", "whitebox", "probe", "sampled", "draws", "greedy"]
 
 
 @lru_cache(maxsize=1)

@@ -4,7 +4,8 @@ Each test names the stage that has to see the fault; a fault that several stages
 the one that sees it on real trees, because the differential stage has its own tests.
 """
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from rheocheck.audit.pair import load_pair
 from rheocheck.certificate import Report, Verdict
 from rheocheck.errors import BackendError
 from rheocheck.gpu import decoding, processing, target
+from rheocheck.gpu.randomness import RoundUniforms, round_uniforms
 from rheocheck.gpu.target import TargetModel
 from rheocheck.gpu.tree import Tree
 from tests.audit.small_audit import STAGES, audit, share_exact_stage, verdicts
@@ -114,6 +116,60 @@ def test_a_fault_of_the_loop_is_seen_by_plain_passes(
     assert witness["verifier"] != witness["plain"]
     assert witness["prompt_line"] == witness["prompt"] + 1
     assert isinstance(witness["token_text"], str)
+
+
+def probe_draw_also_accepts(draws: RoundUniforms) -> RoundUniforms:
+    """The accept test of a layer's first slot reads the uniform that drew the probe."""
+    accept = draws.accept.clone()
+    accept[..., 0] = draws.probe
+    return dataclasses.replace(draws, accept=accept)
+
+
+def siblings_share_a_coin(draws: RoundUniforms) -> RoundUniforms:
+    """All children of a node are tested with one uniform."""
+    return dataclasses.replace(draws, accept=draws.accept[..., :1].expand_as(draws.accept))
+
+
+def coin_of_the_test_draws_the_residual(draws: RoundUniforms) -> RoundUniforms:
+    """The final token is drawn with the uniform of the first accept test."""
+    return dataclasses.replace(draws, final=draws.accept[:, 0, 0, 0])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [probe_draw_also_accepts, siblings_share_a_coin, coin_of_the_test_draws_the_residual],
+    ids=lambda change: change.__name__,
+)
+def test_a_uniform_used_twice_in_a_round_is_lossy(
+    change: Callable[[RoundUniforms], RoundUniforms], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = round_uniforms
+    monkeypatch.setattr(
+        decoding, "round_uniforms", lambda *args, **options: change(right(*args, **options))
+    )
+    report = audit(regrow_prompts=0, num_prompts=4)
+    assert "draws" in lossy_stages(report)
+
+
+@pytest.mark.parametrize("forgotten", [1, 2], ids=["request", "round"])
+def test_uniforms_that_forget_their_round_or_request_are_lossy(
+    forgotten: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = round_uniforms
+
+    def wrong(*args: Any, **options: Any) -> RoundUniforms:
+        changed = list(args)
+        changed[forgotten] = torch.zeros_like(changed[forgotten])
+        return right(*changed, **options)
+
+    monkeypatch.setattr(decoding, "round_uniforms", wrong)
+    report = audit(regrow_prompts=0, num_prompts=4, max_new_tokens=16)
+    assert "draws" in lossy_stages(report)
+    witness = report.stages[STAGES.index("draws")].details["witness"]
+    assert (witness["prompt"], witness["round"]) != (
+        witness["other_prompt"],
+        witness["other_round"],
+    )
 
 
 def test_a_wrong_greedy_choice_is_lossy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,183 @@
+"""Draws stage: no uniform may decide two things.
+
+Stages that look at laws take each uniform for a fresh draw. Code that reads one uniform twice (for
+a probe and its own accept test, for two siblings, two layers, two rounds, two requests) can have
+every law right and the joint law wrong. A reuse shows as two equal float64 numbers, which
+independent draws of 53 bits give with a probability that the stage prints.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rheocheck.certificate import StageResult, Verdict
+from rheocheck.gpu.decoding import RoundTrace
+
+NUM_VALUES = 2.0**53
+# Of a round no more uniforms are compared, so that chance coincidences stay rare in large trees.
+MOST_A_ROUND = 1000
+# Of each round, these draws are compared with those of all other rounds of the audit.
+KEPT = ("probe of the root", "first accept test", "final draw")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DrawFindings:
+    """Draws of some prompts.
+
+    Attributes:
+      num_draws: Uniforms looked at, within rounds.
+      num_pairs: Pairs of uniforms compared within rounds.
+      problem: The first uniform that occurs twice in one round or is outside [0, 1), or None.
+      request: [kept] prompt of each kept uniform.
+      round_index: [kept] its round.
+      kind: [kept] index into `KEPT`.
+      uniform: [kept] the uniforms to compare across rounds.
+    """
+
+    num_draws: int
+    num_pairs: float
+    problem: dict[str, Any] | None
+    request: NDArray[np.int64]
+    round_index: NDArray[np.int64]
+    kind: NDArray[np.int64]
+    uniform: NDArray[np.float64]
+
+
+class DrawWatcher:
+    """Looks at the uniforms of every round."""
+
+    def __init__(self) -> None:
+        """Nothing seen yet."""
+        self._num_draws, self._num_pairs = 0, 0.0
+        self._problem: dict[str, Any] | None = None
+        self._kept: list[NDArray[np.float64]] = []
+
+    def observe(self, trace: RoundTrace) -> None:
+        """Take in one round of a batch."""
+        draws = trace.uniforms
+        batch = draws.final.shape[0]
+        every = torch.cat(
+            [draws.final[:, None], draws.probe.reshape(batch, -1), draws.accept.reshape(batch, -1)],
+            dim=1,
+        )[:, :MOST_A_ROUND]
+        values = np.sort(every.cpu().numpy(), axis=1)
+        per_row = values.shape[1]
+        self._num_draws += values.size
+        self._num_pairs += batch * per_row * (per_row - 1) / 2
+        # NaN fails the comparison too.
+        bad = ~((values >= 0) & (values < 1))
+        bad[:, 1:] |= values[:, 1:] == values[:, :-1]
+        if self._problem is None and bad.any():
+            row, column = (int(found[0]) for found in bad.nonzero())
+            self._problem = {
+                "prompt": int(trace.request[row]),
+                "round": int(trace.round_index[row]),
+                "uniform": float(values[row, column]),
+                "cause": "one uniform stands for two draws of a round, or is outside [0, 1)",
+            }
+        first = [draws.probe.reshape(batch, -1)[:, :1], draws.accept.reshape(batch, -1)[:, :1]]
+        for kind, column_values in enumerate([*first, draws.final[:, None]]):
+            if column_values.shape[1]:
+                row_values = column_values[:, 0].cpu().numpy()
+                self._kept.append(
+                    np.stack(
+                        [
+                            trace.request.cpu().numpy().astype(np.float64),
+                            trace.round_index.cpu().numpy().astype(np.float64),
+                            np.full(batch, float(kind)),
+                            row_values,
+                        ]
+                    )
+                )
+
+    def findings(self) -> DrawFindings:
+        """What was seen."""
+        kept = np.concatenate(self._kept, axis=1) if self._kept else np.zeros((4, 0))
+        request, round_index, kind = (kept[row].astype(np.int64) for row in range(3))
+        return DrawFindings(
+            self._num_draws, self._num_pairs, self._problem, request, round_index, kind, kept[3]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DrawRun:
+    """All prompts at one temperature."""
+
+    temperature: float
+    parts: Sequence[DrawFindings]
+
+
+def draws_stage(runs: Sequence[DrawRun], replay: str) -> StageResult:
+    """Conclude the stage.
+
+    Args:
+      runs: One entry a temperature.
+      replay: Shell line.
+
+    Returns:
+      LOSSY with a witness where a uniform occurs twice, within a round or across the rounds,
+      prompts and temperatures of the audit, or is outside [0, 1); else NO_EVIDENCE.
+    """
+    problem: dict[str, Any] | None = None
+    for run in runs:
+        for part in run.parts:
+            if problem is None and part.problem is not None:
+                problem = {"temperature": run.temperature, **part.problem}
+    problem = problem or _repeated(runs)
+    num_draws = sum(part.num_draws for run in runs for part in run.parts)
+    kept = sum(len(part.uniform) for run in runs for part in run.parts)
+    pairs = sum(part.num_pairs for run in runs for part in run.parts) + kept * (kept - 1) / 2
+    return StageResult(
+        name="draws",
+        verdict=Verdict.NO_EVIDENCE if problem is None else Verdict.LOSSY,
+        statistic=0.0 if problem is None else 1.0,
+        threshold=1.0,
+        sample_size=num_draws,
+        replay=replay,
+        details={
+            "summary": (
+                f"{num_draws:,} uniforms: none decides two things of a round; {kept:,} of them "
+                "differ across rounds, prompts and temperatures"
+                if problem is None
+                else f"{num_draws:,} uniforms, and one of them decides two things"
+            ),
+            "statistic_is": "1 if a uniform was found that is used twice",
+            "false_alarm": pairs / NUM_VALUES,
+            "compared_across_rounds": list(KEPT),
+            **({} if problem is None else {"witness": problem}),
+        },
+    )
+
+
+def _repeated(runs: Sequence[DrawRun]) -> dict[str, Any] | None:
+    """The first kept uniform that two rounds of the audit share, or None."""
+    parts = [(run.temperature, part) for run in runs for part in run.parts]
+    if not parts:
+        return None
+    uniform = np.concatenate([part.uniform for _, part in parts])
+    temperature = np.concatenate([np.full(len(part.uniform), value) for value, part in parts])
+    request, round_index, kind = (
+        np.concatenate([getattr(part, name) for _, part in parts])
+        for name in ("request", "round_index", "kind")
+    )
+    order = np.argsort(uniform, kind="stable")
+    same = (uniform[order][1:] == uniform[order][:-1]).nonzero()[0]
+    if not len(same):
+        return None
+    one, other = (int(order[same[0] + step]) for step in (0, 1))
+    return {
+        "prompt": int(request[one]),
+        "round": int(round_index[one]),
+        "temperature": float(temperature[one]),
+        "draw": KEPT[kind[one]],
+        "other_prompt": int(request[other]),
+        "other_round": int(round_index[other]),
+        "other_temperature": float(temperature[other]),
+        "other_draw": KEPT[kind[other]],
+        "uniform": float(uniform[one]),
+        "cause": "one uniform stands for draws of two rounds",
+    }
