@@ -1,4 +1,8 @@
-"""Draws stage: no uniform may decide two things.
+"""Draws stage: rounds follow from their recorded draws, and no uniform decides two things.
+
+Every round of decoding is decided again, from the tree, the logits, the seed and the verification
+that the other stages have examined: the loop must have used exactly these. So a loop that verifies
+by another law or other draws than it shows is found at its first wrong decision.
 
 Stages that look at laws take each uniform for a fresh draw. Code that reads one uniform twice (for
 a probe and its own accept test, for two siblings, two layers, two rounds, two requests) can have
@@ -13,8 +17,11 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from rheocheck.certificate import StageResult, Verdict
+from rheocheck.config import SamplingConfig, SpeculationConfig
+from rheocheck.gpu import processing, randomness, verification
 from rheocheck.gpu.decoding import RoundTrace
 
 NUM_VALUES = 2.0**53
@@ -31,7 +38,8 @@ class DrawFindings:
     Attributes:
       num_draws: Uniforms looked at, within rounds.
       num_pairs: Pairs of uniforms compared within rounds.
-      problem: The first uniform that occurs twice in one round or is outside [0, 1), or None.
+      problem: The first round that is decided otherwise when decided again, or uniform that occurs
+        twice in one round or is outside [0, 1), or None.
       request: [kept] prompt of each kept uniform.
       round_index: [kept] its round.
       kind: [kept] index into `KEPT`.
@@ -48,16 +56,19 @@ class DrawFindings:
 
 
 class DrawWatcher:
-    """Looks at the uniforms of every round."""
+    """Decides every round again and looks at its uniforms."""
 
-    def __init__(self) -> None:
-        """Nothing seen yet."""
+    def __init__(self, config: SpeculationConfig, sampling: SamplingConfig) -> None:
+        """`config` and `sampling` are what the rounds were asked for."""
+        self._config, self._sampling = config, sampling
         self._num_draws, self._num_pairs = 0, 0.0
         self._problem: dict[str, Any] | None = None
         self._kept: list[NDArray[np.float64]] = []
 
     def observe(self, trace: RoundTrace) -> None:
         """Take in one round of a batch."""
+        if self._problem is None:
+            self._problem = self._decide_again(trace)
         draws = trace.uniforms
         batch = draws.final.shape[0]
         every = torch.cat(
@@ -94,6 +105,26 @@ class DrawWatcher:
                     )
                 )
 
+    def _decide_again(self, trace: RoundTrace) -> dict[str, Any] | None:
+        """The first row that the recorded round does not decide as it was decided, or None."""
+        draws = randomness.round_uniforms(
+            self._sampling.seed, trace.request, trace.round_index, self._config
+        )
+        laws = processing.target_law(trace.target_logits, self._sampling, check=False)
+        again = verification.verify(trace.tree, laws, draws, self._config.rule)
+        other = (again.emitted != trace.verification.emitted).any(1).nonzero()
+        if not len(other):
+            return None
+        row = int(other[0])
+        return {
+            "prompt": int(trace.request[row]),
+            "round": int(trace.round_index[row]),
+            "emitted": _tokens(trace.verification.emitted[row]),
+            "decided_again": _tokens(again.emitted[row]),
+            "cause": "verification of the recorded tree and logits with the seed's draws decides "
+            "otherwise",
+        }
+
     def findings(self) -> DrawFindings:
         """What was seen."""
         kept = np.concatenate(self._kept, axis=1) if self._kept else np.zeros((4, 0))
@@ -119,8 +150,9 @@ def draws_stage(runs: Sequence[DrawRun], replay: str) -> StageResult:
       replay: Shell line.
 
     Returns:
-      LOSSY with a witness where a uniform occurs twice, within a round or across the rounds,
-      prompts and temperatures of the audit, or is outside [0, 1); else NO_EVIDENCE.
+      LOSSY with a witness where a round does not follow from what was recorded of it, where a
+      uniform occurs twice, within a round or across the rounds, prompts and temperatures of the
+      audit, or is outside [0, 1); else NO_EVIDENCE.
     """
     problem: dict[str, Any] | None = None
     for run in runs:
@@ -140,17 +172,21 @@ def draws_stage(runs: Sequence[DrawRun], replay: str) -> StageResult:
         replay=replay,
         details={
             "summary": (
-                f"{num_draws:,} uniforms: none decides two things of a round; {kept:,} of them "
-                "differ across rounds, prompts and temperatures"
+                f"every round follows from its recorded laws and draws; {num_draws:,} uniforms, "
+                f"none used twice in a round, {kept:,} of them compared across rounds"
                 if problem is None
-                else f"{num_draws:,} uniforms, and one of them decides two things"
+                else f"{problem['cause']}"
             ),
-            "statistic_is": "1 if a uniform was found that is used twice",
+            "statistic_is": "1 if a round or a uniform is not as it must be",
             "false_alarm": pairs / NUM_VALUES,
             "compared_across_rounds": list(KEPT),
             **({} if problem is None else {"witness": problem}),
         },
     )
+
+
+def _tokens(emitted: Tensor) -> list[int]:
+    return [int(token) for token in emitted if token >= 0]
 
 
 def _repeated(runs: Sequence[DrawRun]) -> dict[str, Any] | None:

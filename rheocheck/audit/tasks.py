@@ -147,7 +147,7 @@ def _run(task: Task, pair: Pair) -> TaskFindings:
     nodes, pits = NodeChooser(task.seed), ProbePits(task.seed)
     probes = ProbeChooser(task.seed, set(task.regrow))
     emissions = EmissionRecorder(task.seed, task.config, task.temperature)
-    draws = DrawWatcher()
+    draws = DrawWatcher(task.config, _sampling(task))
 
     def observe(trace: RoundTrace) -> None:
         for watcher in (nodes, pits, probes, emissions, draws):
@@ -176,13 +176,17 @@ def _decode(task: Task, pair: Pair, observer: Observer | None) -> list[Generatio
         lambda batch: RecordingDrafter(pair.new_drafter(batch)),
         task.prompts,
         task.config,
-        SamplingConfig(
-            temperature=task.temperature, max_new_tokens=task.max_new_tokens, seed=task.seed
-        ),
+        _sampling(task),
         eos=pair.eos,
         requests=task.requests,
         batch_size=PROMPTS_PER_TASK,
         observer=observer,
+    )
+
+
+def _sampling(task: Task) -> SamplingConfig:
+    return SamplingConfig(
+        temperature=task.temperature, max_new_tokens=task.max_new_tokens, seed=task.seed
     )
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from rheocheck.audit.pair import load_pair
 from rheocheck.certificate import Report, Verdict
 from rheocheck.errors import BackendError
-from rheocheck.gpu import decoding, processing, target
+from rheocheck.gpu import decoding, processing, randomness, target, verification
 from rheocheck.gpu.randomness import RoundUniforms, round_uniforms
 from rheocheck.gpu.target import TargetModel
 from rheocheck.gpu.tree import Tree
@@ -144,9 +144,10 @@ def test_a_uniform_used_twice_in_a_round_is_lossy(
     change: Callable[[RoundUniforms], RoundUniforms], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     right = round_uniforms
-    monkeypatch.setattr(
-        decoding, "round_uniforms", lambda *args, **options: change(right(*args, **options))
-    )
+    for module in (decoding, randomness):
+        monkeypatch.setattr(
+            module, "round_uniforms", lambda *args, **options: change(right(*args, **options))
+        )
     report = audit(regrow_prompts=0, num_prompts=4)
     assert "draws" in lossy_stages(report)
 
@@ -162,7 +163,8 @@ def test_uniforms_that_forget_their_round_or_request_are_lossy(
         changed[forgotten] = torch.zeros_like(changed[forgotten])
         return right(*changed, **options)
 
-    monkeypatch.setattr(decoding, "round_uniforms", wrong)
+    for module in (decoding, randomness):
+        monkeypatch.setattr(module, "round_uniforms", wrong)
     report = audit(regrow_prompts=0, num_prompts=4, max_new_tokens=16)
     assert "draws" in lossy_stages(report)
     witness = report.stages[STAGES.index("draws")].details["witness"]
@@ -170,6 +172,25 @@ def test_uniforms_that_forget_their_round_or_request_are_lossy(
         witness["other_prompt"],
         witness["other_round"],
     )
+
+
+def test_a_loop_that_verifies_by_another_law_than_it_shows_is_lossy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The law is cut to its 95 % nucleus on the way into verification, after it was recorded."""
+    right = verification.verify
+
+    def wrong(tree: Tree, laws: Tensor, *args: Any) -> Any:
+        ranked, order = laws.sort(dim=-1, descending=True)
+        kept = torch.where(ranked.cumsum(-1) - ranked < 0.95, ranked, 0.0)
+        cut = torch.zeros_like(laws).scatter(-1, order, kept)
+        return right(tree, cut / cut.sum(-1, keepdim=True), *args)
+
+    monkeypatch.setattr(decoding, "verify", wrong)
+    report = audit(regrow_prompts=0, num_prompts=32)
+    assert "draws" in lossy_stages(report)
+    witness = report.stages[STAGES.index("draws")].details["witness"]
+    assert witness["emitted"] != witness["decided_again"]
 
 
 def test_a_wrong_greedy_choice_is_lossy(monkeypatch: pytest.MonkeyPatch) -> None:
