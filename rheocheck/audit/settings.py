@@ -45,7 +45,7 @@ class AuditSettings(Settings):
     jobs: int = Field(default=1, ge=1)
     device: str = "cpu"
     regrow_prompts: int = Field(default=60, ge=0)
-    differential_rounds: int = Field(default=2000, ge=1)
+    differential_rounds: int = Field(default=6000, ge=1)
     compare_schemes: bool = True
 
     @field_validator("temperatures")
