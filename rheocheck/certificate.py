@@ -49,7 +49,7 @@ class StageResult(BaseModel):
       name: Stage name, as on the command line.
       verdict: The stage's own verdict.
       claim: The sentence that a `certified` verdict proves; null if the stage can certify nothing.
-      statistic: The number the verdict rests on; `details` says what it is and gives its exact form.
+      statistic: The number the verdict rests on; `details` says what it is and its exact form.
       p_value: Unadjusted p-value of the stage, for Holm's correction over stages.
       sample_size: Units examined (instances, rounds, prompts, probes, tokens).
       threshold: The value of `statistic` at which the verdict changes.

@@ -47,8 +47,8 @@ class SpeculationConfig(Settings):
       budget: R, drafted nodes that survive pruning, root excluded. EAGLE's total_token - 1.
       depth: D, drafted levels. EAGLE's depth + 1.
       support_size: N, the draft law keeps its N largest tokens.
-      rule: Verification only; all rules run on the same tree. "rheo": probe first; "rrsw": recursive
-        rejection in slot order; "onehot": every child a point mass.
+      rule: Verification only; all rules run on the same tree. "rheo": probe first; "rrsw":
+        recursive rejection in slot order; "onehot": every child a point mass.
 
     Raises:
       ConfigError: top_k < 1, num_top < 0, budget < 0, depth < 0, support_size < 1, an unknown rule.

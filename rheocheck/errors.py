@@ -17,11 +17,11 @@ class ConfigError(InputError):
 
 
 class LawError(InputError):
-    """A law is not a probability distribution: wrong length, negative mass, or a sum other than 1."""
+    """A law is no probability distribution: wrong length, negative mass, or a sum other than 1."""
 
 
 class ProgramError(RheocheckError):
-    """A program under the choice oracle misbehaved; the message gives the choices that led there."""
+    """A program under the choice oracle misbehaved; the message gives the choices before it."""
 
 
 class BudgetExceededError(RheocheckError):
