@@ -48,8 +48,8 @@ def check_tree_attention(target: "TargetModel") -> float:
                 f"the target runs trees wrongly: logits {compared} differ from those of its "
                 f"paths, one at a time, by {deviation:.3g} of the largest logit, "
                 f"where {target.hf.dtype} rounding explains at most {noise:.3g} (attention "
-                f"{target.hf.config._attn_implementation!r}); the tree mask, positions or cache are "
-                "not honoured, so no law computed from it can be trusted"
+                f"{target.hf.config._attn_implementation!r}); the tree mask, positions or cache "
+                "are not honoured, so no law computed from it can be trusted"
             )
     return max(deviations.values())
 
