@@ -6,7 +6,7 @@ float that looks like 1/3 is not 1/3, and a certificate about it would be about 
 
 import math
 import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, KeysView, Mapping, Sequence, Set
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, TypeAlias
@@ -39,7 +39,8 @@ def as_law(values: LawLike, vocab: int | None = None, name: str = "law") -> Law:
       LawError: A float or another inexact entry, a negative entry, the wrong length, no entry at
         all, or a sum other than 1.
     """
-    if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
+    unordered = isinstance(values, str | bytes | Mapping | Set | KeysView)
+    if unordered or not hasattr(values, "__len__") or getattr(values, "ndim", 1) == 0:
         raise LawError(
             f"{name} is {_shown(values)}; required: a sequence of exact rationals, one a token"
         )

@@ -170,7 +170,7 @@ class _Recorder:
             outcome = program(self)
         except RheocheckError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ProgramError(
                 f"the program raised {type(error).__name__}: {error}; {self._trail()}"
             ) from error

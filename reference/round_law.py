@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any, Literal, TypeAlias
 
 from rheocheck.config import SpeculationConfig
-from rheocheck.errors import InputError
+from rheocheck.errors import InputError, LawError
 from rheocheck.reference.class_law import class_law
 from rheocheck.reference.eager_law import eager_law
 from rheocheck.reference.laws import (
@@ -281,7 +281,16 @@ def _after(history: Path, model: Target | Draft) -> Callable[[Path], LawLike]:
 
 
 def _emissions(law: RoundLaw | Mapping[Any, Fraction]) -> Mapping[Path, Fraction]:
-    return law.emissions if isinstance(law, RoundLaw) else law
+    if isinstance(law, RoundLaw):
+        return law.emissions
+    if not isinstance(law, Mapping):
+        raise LawError(
+            f"the law of emissions is a {type(law).__name__}; required: a RoundLaw, or a mapping "
+            "from tuples of tokens to exact rationals"
+        )
+    # A law made elsewhere: the defect alone would not see lost mass.
+    as_law(list(law.values()), name="the law of emissions")
+    return law
 
 
 def _prefix_masses(

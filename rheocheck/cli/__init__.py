@@ -4,11 +4,12 @@ Nothing here imports torch, scipy or matplotlib: a command does when it runs.
 """
 
 import sys
+import traceback
 from collections.abc import Sequence
 
 import typer
 
-from rheocheck.certificate import INPUT_ERROR_EXIT_CODE
+from rheocheck.certificate import EXIT_CODES, INPUT_ERROR_EXIT_CODE, Verdict
 from rheocheck.cli.audit import audit
 from rheocheck.cli.bounds import bounds
 from rheocheck.cli.certify import certify
@@ -60,7 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     Raises:
       SystemExit: Always. 0, 1 and 3 are verdicts, 2 is a usage or input error; a RheocheckError is
-        one paragraph on standard error, without a traceback.
+        one paragraph on standard error, without a traceback. An exception that nobody foresaw
+        shows its traceback and exits with 3, inconclusive.
     """
     from rheocheck.cli.console import print_error
 
@@ -69,3 +71,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except RheocheckError as error:
         print_error(str(error))
         sys.exit(INPUT_ERROR_EXIT_CODE)
+    except OSError as error:
+        print_error(f"a file could not be read or written: {error}")
+        sys.exit(INPUT_ERROR_EXIT_CODE)
+    except Exception:
+        # A defect of ours: neither a pass nor an accusation, so not Python's exit code 1.
+        traceback.print_exc()
+        print_error("rheocheck itself failed, as shown above; nothing was concluded")
+        sys.exit(EXIT_CODES[Verdict.INCONCLUSIVE])

@@ -21,30 +21,20 @@ _SHOWN_LAWS = 12
 
 def certify(
     quick: bool = typer.Option(False, "--quick", help="A part of the family, in seconds."),
-    seed: int = typer.Option(0, help="Changes the laws, vocabularies and support sizes."),
-    jobs: int = typer.Option(2, help="Worker processes; the result does not depend on it."),
-    max_eager_paths: int | None = typer.Option(
-        None, help="Most paths of an instance to run eagerly; above it only classes run."
-    ),
+    seed: int = typer.Option(0, help="Of laws, vocabularies and supports."),
+    jobs: int = typer.Option(2, help="Processes; changes no result."),
+    max_eager_paths: int | None = typer.Option(None, help="Most eager paths of an instance."),
     all_laws: bool = typer.Option(
-        False, "--all-laws", help="Also check all laws of small shapes, cell by cell."
+        False, "--all-laws", help="All laws of small shapes too, by cells."
     ),
-    full: bool = typer.Option(
-        False, "--full", help="With --all-laws: all zero faces of five tokens too; an hour."
-    ),
-    resume: Path | None = typer.Option(
-        None, help="Keep what is done in this file; go on with it if it exists."
-    ),
-    sampler: str | None = typer.Option(
-        None, help="Check this sampler instead: package.module:function, imported from here."
-    ),
-    max_paths: int = typer.Option(50_000, help="With --sampler: most runs on one instance."),
-    max_seconds: float = typer.Option(300.0, help="With --sampler: seconds of the sweep."),
-    max_vocab: int = typer.Option(4, help="With --sampler: largest vocabulary, 2 to 4."),
-    tolerance: str | None = typer.Option(
-        None, help="With --sampler: total variation that counts as rounding, such as 1e-12."
-    ),
-    json_file: Path | None = typer.Option(None, "--json", help="Write the certificate as JSON."),
+    full: bool = typer.Option(False, "--full", help="With --all-laws: every cell; an hour."),
+    resume: Path | None = typer.Option(None, help="Keep and go on with what is done."),
+    sampler: str | None = typer.Option(None, help="Yours instead: package.module:function."),
+    max_paths: int = typer.Option(50_000, help="Sampler: most runs an instance."),
+    max_seconds: float = typer.Option(300.0, help="Sampler: seconds of the sweep."),
+    max_vocab: int = typer.Option(4, help="Sampler: largest vocabulary, 2 to 4."),
+    tolerance: str | None = typer.Option(None, help="Sampler: TV that counts as rounding."),
+    json_file: Path | None = typer.Option(None, "--json", help="Write the certificate."),
 ) -> None:
     """Prove the scheme lossless on every instance of a stated family, in exact fractions.
 

@@ -163,3 +163,12 @@ def test_a_program_that_stops_early_the_second_time_is_refused() -> None:
 def test_a_program_must_be_callable() -> None:
     with pytest.raises(InputError, match="program is 3 of type int"):
         exact_law(3)  # type: ignore[arg-type]
+
+
+def test_a_program_that_exits_the_process_is_an_error() -> None:
+    def leaves(choose: Choose) -> int:
+        choose.bernoulli(Fraction(1, 2))
+        raise SystemExit(0)
+
+    with pytest.raises(ProgramError, match="the program raised SystemExit"):
+        exact_law(leaves)

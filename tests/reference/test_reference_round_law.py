@@ -277,3 +277,36 @@ def test_expected_acceptance_of_the_rules_by_hand() -> None:
     left = [ZERO, *(mass / (1 - target[0]) for mass in target[1:])]
     assert found["rrsw"] == target[0] + (1 - target[0]) * sum(map(min, left, probe_law))
     assert list(itertools.accumulate(found.values(), max))[-1] == found["rheo"]
+
+
+HALVES = (Fraction(1, 2), Fraction(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("law", "text"),
+    [
+        ({}, "is empty"),
+        ({(0,): Fraction(1, 4), (1,): Fraction(1, 4)}, "sums to 1/2"),
+        ({(0,): Fraction(3, 2), (1,): Fraction(-1, 2)}, "law of emissions"),
+        ({(0,): 0.5, (1,): 0.5}, "law of emissions"),
+        (None, "required: a RoundLaw, or a mapping"),
+    ],
+    ids=str,
+)
+def test_what_is_no_law_of_emissions_is_refused(law: Any, text: str) -> None:
+    """A defect of 0 on half the mass would call a sampler lossless that loses the other half."""
+    for judge in (
+        lossless_defect,
+        worst_violation,
+        lambda law, target: total_variation(law, target, 1),
+    ):
+        with pytest.raises(LawError, match=text):
+            judge(law, lambda path: HALVES)
+
+
+@pytest.mark.parametrize("law", [{0: HALVES[0], 1: HALVES[1]}, set(HALVES), {0: 1}.keys()], ids=str)
+def test_a_law_without_an_order_is_refused(law: Any) -> None:
+    """The keys of a dictionary must not pass for probabilities."""
+    config = SpeculationConfig(top_k=2, num_top=1, budget=2, depth=1)
+    with pytest.raises(LawError, match="required: a sequence of exact rationals"):
+        round_law(lambda path: law, lambda path: HALVES, config)
