@@ -15,7 +15,10 @@ from rheocheck.cli import main
 from rheocheck.reference.families import family
 
 # The command line on one instance in three of the family.
+# Shells start background jobs with Ctrl-C ignored, and children inherit that.
 PART = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from rheocheck.audit import exact
 from rheocheck.cli import main
 whole = exact.family
