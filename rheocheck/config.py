@@ -1,13 +1,20 @@
 """Settings of a speculation scheme, validated once."""
 
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from rheocheck.errors import ConfigError
 
 Rule: TypeAlias = Literal["rheo", "rrsw", "onehot"]
 RULES: tuple[Rule, ...] = ("rheo", "rrsw", "onehot")
+StaticRule: TypeAlias = Literal["specinfer", "kseq", "sequoia"]
+STATIC_RULES: tuple[StaticRule, ...] = ("specinfer", "kseq", "sequoia")
+# Nodes of a static tree, root included; a place in a layer must fit into a node's random key.
+MAX_STATIC_NODES = 2**11
+# K-SEQ divides its ratio by a multiple of 1 / this: the exact reference and the torch path then
+# take the same scale, and it is within 1 / 64 of the smallest lossless one.
+KSEQ_SCALE_STEPS = 64
 
 
 class Settings(BaseModel):
@@ -60,6 +67,51 @@ class SpeculationConfig(Settings):
     depth: int = Field(default=8, ge=0)
     support_size: int = Field(default=128, ge=1)
     rule: Rule = "rheo"
+
+
+class StaticConfig(Settings):
+    """A static tree of random drafts and its verification: the baselines of the literature.
+
+    Attributes:
+      branching: Children of every node of a layer, from the root's down; () drafts nothing. All
+        ones is the single chain, on which the three rules agree.
+      rule: "specinfer": independent drafts, recursive rejection; "kseq": independent drafts, one
+        scaled test each; "sequoia": drafts without replacement, recursive rejection.
+      support_size: The draft law keeps its N largest tokens.
+
+    Raises:
+      ConfigError: A branching below 1, more than MAX_STATIC_NODES nodes, an unknown rule, a
+        support_size below 1.
+    """
+
+    branching: tuple[Annotated[int, Field(ge=1)], ...] = (4, 2, 2, 1)
+    rule: StaticRule = "specinfer"
+    support_size: int = Field(default=128, ge=1)
+
+    @field_validator("branching")
+    @classmethod
+    def _of_a_size_that_can_be_held(cls, branching: tuple[int, ...]) -> tuple[int, ...]:
+        nodes = width = 1
+        for children in branching:
+            width *= children
+            nodes += width
+        if nodes > MAX_STATIC_NODES:
+            raise ValueError(f"{nodes} nodes; required: at most {MAX_STATIC_NODES}")
+        return branching
+
+    @property
+    def depth(self) -> int:
+        """Drafted layers."""
+        return len(self.branching)
+
+    @property
+    def num_nodes(self) -> int:
+        """Drafted nodes, root excluded."""
+        nodes, width = 0, 1
+        for children in self.branching:
+            width *= children
+            nodes += width
+        return nodes
 
 
 class SamplingConfig(Settings):
