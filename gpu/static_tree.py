@@ -129,7 +129,9 @@ def grow_static(
     places = static_places(config, device)
     # One probe and nothing else: its tail is the whole support, its law the tempered draft.
     one_draw = SpeculationConfig(top_k=1, num_top=0, support_size=config.support_size)
-    tokens, supports, laws = [], [], []
+    tokens: list[Tensor] = []
+    supports: list[Tensor] = []
+    laws: list[Tensor] = []
     first, width = 0, 1
     valid = torch.ones(batch, 1, dtype=torch.bool, device=device)
     for layer, children in enumerate(config.branching, start=1):

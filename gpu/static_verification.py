@@ -77,9 +77,7 @@ def static_node_law(
         here, at = valid[:, slot : slot + 1], rank[:, slot : slot + 1]
         scaled = left * law
         mass, drafted = kept.gather(1, at), scaled.gather(1, at)
-        sure = excess(drafted, mass) <= 0
-        test = torch.where(sure, (mass > 0).to(mass.dtype), ratio(mass, drafted))
-        acceptance.append(torch.where(here, test, 0.0))
+        acceptance.append(torch.where(here, _test(mass, drafted), 0.0))
         kept = torch.where(here, excess(kept, scaled), kept)
         left = torch.where(here, kept.sum(1, keepdim=True) + outside.unsqueeze(1), left)
         if rule == "sequoia":
@@ -113,8 +111,7 @@ def kseq_scale(
         middle = (low + high) // 2
         scale = middle / KSEQ_SCALE_STEPS
         one = torch.minimum(draft, on_support / scale.unsqueeze(1)).sum(1)
-        needed = 1 - (1 - one).clamp_min(0) ** count
-        enough = needed <= scale * one + _SCALE_SLACK
+        enough = _any_of(one, count) <= scale * one + _SCALE_SLACK
         low, high = torch.where(enough, low, middle + 1), torch.where(enough, middle, high)
         low = torch.minimum(low, high)
     return low / KSEQ_SCALE_STEPS
@@ -179,10 +176,26 @@ def _kseq_law(
     count = valid.sum(1)
     scale = kseq_scale(on_support, draft, count, valid.shape[1]).unsqueeze(1)
     kept = torch.minimum(draft, on_support / scale)
-    test = torch.where(valid, ratio(kept.gather(1, rank), draft.gather(1, rank)), 0.0)
+    test = torch.where(valid, _test(kept.gather(1, rank), draft.gather(1, rank)), 0.0)
     one = kept.sum(1, keepdim=True)
-    any_accepted = 1 - (1 - one).clamp_min(0) ** count.unsqueeze(1)
-    factor = torch.where(one > 0, any_accepted / torch.where(one > 0, one, 1.0), 0.0)
+    factor = _any_of(one, count.unsqueeze(1))
+    factor = torch.where(one > 0, factor / torch.where(one > 0, one, 1.0), 0.0)
     left = excess(on_support, factor * kept)
     mass = left.sum(1) + outside
     return StaticNodeLaw(test, torch.where((mass > 0).unsqueeze(1), left, on_support))
+
+
+def _test(mass: Tensor, drafted: Tensor) -> Tensor:
+    """min(1, mass / drafted); 1 also where the two are equal up to rounding."""
+    sure = (excess(drafted, mass) <= 0) & (mass > 0)
+    return torch.where(sure, 1.0, ratio(mass, drafted))
+
+
+def _any_of(one: Tensor, count: Tensor) -> Tensor:
+    """Probability that one of `count` independent tests of probability `one` succeeds.
+
+    To the last bits also where it is small: a residual that should vanish would otherwise keep
+    rounding errors, which a uniform of 0 would draw.
+    """
+    log_none = torch.where(count > 0, count * torch.log1p(-one.clamp_max(1)), 0.0)
+    return -torch.expm1(log_none)

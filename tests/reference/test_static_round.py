@@ -1,5 +1,6 @@
 """Static trees of random drafts: exact laws, against the target and against the adapters' rules."""
 
+import functools
 import itertools
 import random
 from collections.abc import Callable
@@ -32,6 +33,10 @@ def random_model(rng: random.Random, vocab: int) -> Model:
     return lambda path: table.setdefault(path, random_law(rng, vocab))
 
 
+def pair(ranking: Model, draft: Model) -> Model:
+    return lambda path: (ranking(path), draft(path))
+
+
 def law_of(target: Model, draft: Model, config: StaticConfig) -> dict[Any, Fraction]:
     return exact_law(
         lambda choose: sample_static_round(target, draft, config, OracleDraws(choose)).emission
@@ -46,7 +51,7 @@ def test_every_rule_is_lossless_on_random_laws(rule: StaticRule) -> None:
         target, draft, ranking = (random_model(rng, vocab) for _ in range(3))
         model: Model = draft
         if rng.random() < 0.4:
-            model = lambda path, r=ranking, d=draft: (r(path), d(path))  # noqa: E731
+            model = pair(ranking, draft)
         config = StaticConfig(
             branching=rng.choice(SHAPES), rule=rule, support_size=rng.choice([1, 2, 128])
         )
@@ -66,7 +71,7 @@ def test_laws_equal_those_of_the_adapters(rule: StaticRule, other: Any) -> None:
             continue
         sampler = (other or WithoutReplacement)(width, depth)
         config = StaticConfig(branching=(width,) * depth, rule=rule)
-        expected = exact_law(lambda choose, s=sampler, t=target, d=draft: s(t, d, choose))
+        expected = exact_law(functools.partial(sampler, target, draft))
         assert law_of(target, draft, config) == expected
         compared += 1
     assert compared >= 10
