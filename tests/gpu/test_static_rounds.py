@@ -132,7 +132,6 @@ def test_torch_decides_as_the_exact_twin(rule: StaticRule) -> None:
     assert rounds == 1920 and excused <= rounds // 50
 
 
-@pytest.mark.nightly
 def test_a_residual_that_vanishes_keeps_no_rounding_error() -> None:
     """Of a small acceptance b, 1 - (1 - b) is off by 1e-13: a uniform of 0 would draw that."""
     target, draft = torch.tensor([[1 / 1765, 0.0]]).double(), torch.tensor([[1 / 37, 36 / 37]])
@@ -143,6 +142,7 @@ def test_a_residual_that_vanishes_keeps_no_rounding_error() -> None:
     assert law.kept.tolist() == [[0.0, 0.0]]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("rule", STATIC_RULES)
 def test_torch_decides_as_the_exact_twin_on_many_rounds(rule: StaticRule) -> None:
     counts = [compare(1, number, rule) for number in range(1000)]
