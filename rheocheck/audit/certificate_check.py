@@ -13,6 +13,7 @@ from rheocheck.audit.exact_check import is_affordable, law_of_instance
 from rheocheck.audit.instance_certificate import CertificateFile, InstanceCertificate
 from rheocheck.certificate import StageResult, Verdict, overall_verdict
 from rheocheck.errors import BudgetExceededError, InputError
+from rheocheck.parallel import in_order, num_processes
 from rheocheck.reference.families import Instance, family
 from rheocheck.reference.round_law import Method, RoundLaw, worst_violation
 
@@ -86,7 +87,8 @@ def check_certificate(
     started = time.perf_counter()
     certificate = file.certificate
     bound = certificate.max_eager_paths if max_eager_paths is None else max_eager_paths
-    least = (("jobs", jobs, 1), ("max_eager_paths", bound, 0), ("sample", sample or 1, 1))
+    num_processes(jobs)
+    least = (("max_eager_paths", bound, 0), ("sample", 1 if sample is None else sample, 1))
     for name, value, lowest in least:
         if value < lowest:
             raise InputError(f"{name} is {value}; required: at least {lowest}")
@@ -142,14 +144,7 @@ def _derivations(
     """The chosen instances, made again in their order."""
     tasks = [(index, instances[index]) for index in chosen]
     chunks = [tasks[start : start + _CHUNK] for start in range(0, len(tasks), _CHUNK)]
-    if jobs == 1:
-        for chunk in chunks:
-            yield from _derive_all(chunk, max_eager_paths)
-        return
-    from joblib import Parallel, delayed
-
-    parallel: Any = Parallel(n_jobs=jobs, return_as="generator")
-    for done in parallel(delayed(_derive_all)(chunk, max_eager_paths) for chunk in chunks):
+    for done in in_order(_derive_all, ((chunk, max_eager_paths) for chunk in chunks), jobs):
         yield from done
 
 

@@ -13,6 +13,7 @@ from rheocheck.audit.resume import Journal
 from rheocheck.certificate import StageResult, Verdict
 from rheocheck.config import RULES
 from rheocheck.errors import InputError
+from rheocheck.parallel import in_order, num_processes
 from rheocheck.reference.families import (
     BUDGETS,
     DEPTHS,
@@ -109,9 +110,10 @@ def exact_stage(
     bound = max_eager_paths
     if bound is None:
         bound = QUICK_MAX_EAGER_PATHS if quick else DEFAULT_MAX_EAGER_PATHS
-    for name, value, least in (("jobs", jobs, 1), ("seed", seed, 0), ("max_eager_paths", bound, 0)):
-        if value < least:
-            raise InputError(f"{name} is {value}; required: at least {least}")
+    num_processes(jobs)
+    for name, value in (("seed", seed), ("max_eager_paths", bound)):
+        if value < 0:
+            raise InputError(f"{name} is {value}; required: at least 0")
     total = GroupTotals("all")
     groups: dict[str, GroupTotals] = {}
     edges: dict[str, GroupTotals] = {}
@@ -169,7 +171,7 @@ def _findings(
         journal.get("exact", str(number)) if journal else None for number in range(len(chunks))
     ]
     missing = [chunk for chunk, values in zip(chunks, known, strict=True) if values is None]
-    fresh = _in_order(missing, jobs, max_eager_paths)
+    fresh = in_order(_check_all, ((chunk, max_eager_paths) for chunk in missing), jobs)
     for number, (chunk, values) in enumerate(zip(chunks, known, strict=True)):
         if values is not None:
             yield from recalled(chunk, values, max_eager_paths)
@@ -178,18 +180,6 @@ def _findings(
         if journal is not None:
             journal.record("exact", str(number), [as_entry(finding) for finding in findings])
         yield from findings
-
-
-def _in_order(
-    chunks: list[list[Instance]], jobs: int, max_eager_paths: int
-) -> Iterator[list[Finding]]:
-    if jobs == 1:
-        yield from (_check_all(chunk, max_eager_paths) for chunk in chunks)
-        return
-    from joblib import Parallel, delayed
-
-    parallel: Any = Parallel(n_jobs=jobs, return_as="generator")
-    yield from parallel(delayed(_check_all)(chunk, max_eager_paths) for chunk in chunks)
 
 
 def _check_all(instances: Iterable[Instance], max_eager_paths: int) -> list[Finding]:

@@ -22,6 +22,7 @@ _SOURCES = (
     (rheocheck.audit, "exact*.py"),
     (rheocheck.audit, "universal*.py"),
     (rheocheck.audit, "digests.py"),
+    (rheocheck.audit, "sampler*.py"),
 )
 
 
@@ -85,7 +86,31 @@ class Journal:
         """
         lines = [_line([*key, value]) for key, value in self._units.items()]
         header = _line({"format": FORMAT, "run": self._run})
-        path.write_text(header + "".join(lines), encoding="utf-8")
+        # Under another name first, so that a second stop here loses nothing.
+        fresh = path.with_name(path.name + ".part")
+        fresh.write_text(header + "".join(lines), encoding="utf-8")
+        fresh.replace(path)
+
+    def save_with(self, path: Path) -> None:
+        """Write all units to a file, beside those of the same run that it has already.
+
+        Args:
+          path: The file.
+
+        Raises:
+          InputError: There is another file of that name; it is left alone.
+          OSError: It cannot be written.
+        """
+        if path.exists():
+            own = dict(self._units)
+            self._read(path)
+            self._units |= own
+        self.save(path)
+
+    @property
+    def run_digest(self) -> str:
+        """Digest of what determines the results, in hexadecimal."""
+        return hashlib.sha256(_line(self._run).encode()).hexdigest()
 
     def close(self) -> None:
         """Close the file."""
@@ -107,12 +132,9 @@ class Journal:
         self.close()
 
     def _open(self, path: Path) -> TextIO:
-        # All of it again, not only an append: a torn last line must not stay in the middle. Under
-        # another name first, so that a second stop here loses nothing.
-        fresh = path.with_name(path.name + ".part")
+        # All of it again, not only an append: a torn last line must not stay in the middle.
         try:
-            self.save(fresh)
-            fresh.replace(path)
+            self.save(path)
             return path.open("a", encoding="utf-8")
         except OSError as error:
             raise InputError(f"cannot write {path}: {error.strerror}") from None

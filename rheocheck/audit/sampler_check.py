@@ -1,44 +1,92 @@
-"""The sampler stage: any sampler, on a family of small laws, exactly."""
+"""One instance of the sampler sweep: its joint law against the target's, exactly."""
 
 import time
-from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import Any
 
-from rheocheck.audit.counterexample import (
-    Counterexample,
-    counterexample_json,
-    sampler_text,
-    smallest_failing,
-)
-from rheocheck.audit.sampler_family import (
-    VOCABS,
-    SamplerInstance,
-    family_text,
-    sampler_family,
-)
-from rheocheck.audit.sampler_report import (
-    SamplerFinding,
-    Sweep,
-    claim_of,
-    coverage_of,
-    replay_of,
-    summary_of,
-    witness_of,
-)
+from rheocheck.audit.sampler_family import SamplerInstance
+from rheocheck.audit.sampler_report import SamplerFinding
 from rheocheck.audit.sampler_run import Limits, SamplerLaw, check_repeats, sampler_law
-from rheocheck.certificate import StageResult, Verdict
-from rheocheck.errors import InputError, ProgramError
+from rheocheck.audit.sampler_source import SamplerSource
+from rheocheck.errors import ProgramError, RheocheckError
 from rheocheck.protocols import Sampler
 from rheocheck.reference import Violation, total_variation, worst_violation
 
-ProgressCallback: TypeAlias = Callable[[str, int, int], None]
-LARGEST_TOLERANCE = Fraction(1, 1000)
 # Laws of this many paths are enumerated twice, to see whether the sampler repeats itself.
 _REPEATED_PATHS = 2_000
-# Failing instances after which the sweep stops: one is a proof, the rest serve the worst figure.
-_ENOUGH_FAILURES = 12
-_SHRINK_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What the sweep keeps of an instance.
+
+    Attributes:
+      num_paths: Runs.
+      complete: Whether every outcome of every draw was met.
+      total_variation: Of the joint law, if complete.
+      failing: The finding, if it proves a violation.
+      at_zero: Findings at the end points of real generators.
+      late: Whether time was over.
+      error: What the sampler did wrong; nothing else is known then.
+    """
+
+    num_paths: int
+    complete: bool
+    total_variation: Fraction = Fraction(0)
+    failing: SamplerFinding | None = None
+    at_zero: tuple[dict[str, Any], ...] = ()
+    late: bool = False
+    error: RheocheckError | None = None
+
+
+def examine(
+    source: Sampler | SamplerSource,
+    instance: SamplerInstance,
+    limits: Limits,
+    deadline: float,
+    tolerance: Fraction,
+) -> Examined:
+    """Check one instance in every respect; a worker process may do it.
+
+    Args:
+      source: The sampler, or where to import it from.
+      instance: The laws.
+      limits: Bounds.
+      deadline: Time (of time.monotonic) at which to stop.
+      tolerance: Largest total variation that counts as lossless.
+
+    Returns:
+      What was found; an error of the sampler is returned, so that the first one in the order of the
+      instances is told whatever the number of processes.
+    """
+    try:
+        sampler = source.load() if isinstance(source, SamplerSource) else source
+        return _examine(sampler, instance, limits, deadline, tolerance)
+    except RheocheckError as error:
+        return Examined(0, False, error=error)
+
+
+def _examine(
+    sampler: Sampler,
+    instance: SamplerInstance,
+    limits: Limits,
+    deadline: float,
+    tolerance: Fraction,
+) -> Examined:
+    finding = check_instance(sampler, instance, limits, deadline, tolerance)
+    law = finding.law
+    failing = finding if finding.violation is not None else None
+    if not law.complete:
+        late = time.monotonic() > deadline
+        return Examined(law.num_paths, False, failing=failing, late=late)
+    if failing is not None or law.num_paths <= _REPEATED_PATHS:
+        check_repeats(sampler, instance, limits, law)
+    at_zero: tuple[dict[str, Any], ...] = ()
+    if law.used_uniforms:
+        at_zero = tuple(_endpoint_findings(sampler, instance, limits, deadline, law))
+    distance = finding.total_variation or Fraction(0)
+    return Examined(law.num_paths, True, distance, failing, at_zero)
 
 
 def check_instance(
@@ -96,140 +144,6 @@ def _excess_violation(law: SamplerLaw, instance: SamplerInstance) -> Violation |
     return None
 
 
-def sampler_stage(
-    sampler: Sampler,
-    name: str,
-    *,
-    quick: bool = False,
-    seed: int = 0,
-    max_vocab: int = VOCABS[-1],
-    limits: Limits | None = None,
-    tolerance: Fraction | None = None,
-    progress: ProgressCallback | None = None,
-) -> StageResult:
-    """Check a sampler on the family and conclude.
-
-    Args:
-      sampler: The sampler under test.
-      name: What to call it: module:function.
-      quick: Check about a third of the family.
-      seed: Changes the laws that look at the last tokens.
-      max_vocab: Largest vocabulary, 2 to 4.
-      limits: Bounds in paths and seconds.
-      tolerance: Largest total variation that counts as lossless; None takes the sampler's
-        attribute `tolerance`, 0 if it has none.
-      progress: Called with (what, units done, units in all).
-
-    Returns:
-      CERTIFIED if every instance was enumerated in full and none exceeds the tolerance; LOSSY with
-      the smallest counterexample found; INCONCLUSIVE if a bound was met first.
-
-    Raises:
-      InputError: An argument is out of range.
-      ProgramError: The sampler misbehaved; no verdict.
-    """
-    started = time.monotonic()
-    bounds = limits or Limits()
-    allowed = getattr(sampler, "tolerance", Fraction(0)) if tolerance is None else tolerance
-    _check_arguments(seed, max_vocab, bounds, allowed)
-    instances = sampler_family(quick, seed, max_vocab)
-    sweep = _sweep(sampler, instances, bounds, started + bounds.max_seconds, allowed, progress)
-    smallest: Counterexample | None = None
-    if sweep.failing:
-        deadline = time.monotonic() + _SHRINK_SECONDS
-        smallest = smallest_failing(sampler, sweep.failing[0].instance, bounds, deadline, allowed)
-    verdict = Verdict.CERTIFIED
-    if sweep.failing:
-        verdict = Verdict.LOSSY
-    elif sweep.stopped:
-        verdict = Verdict.INCONCLUSIVE
-    details: dict[str, Any] = {
-        "sampler": name,
-        "parameters": sampler_text(sampler),
-        "num_rounds": getattr(sampler, "num_rounds", 1),
-        "num_instances": len(instances),
-        "num_checked": len(sweep.checked),
-        "num_paths": sweep.num_paths,
-        "covered": coverage_of(sweep.checked, instances),
-        "worst_total_variation": str(sweep.worst),
-        "tolerance": str(allowed),
-        "endpoint_findings": sweep.at_zero,
-        "limits": {"max_paths": bounds.max_paths, "max_seconds": bounds.max_seconds},
-    }
-    if sweep.stopped:
-        details["stopped"] = sweep.stopped
-    if sweep.failing:
-        details["witness"] = witness_of(sweep.failing[0])
-    if smallest is not None:
-        details["counterexample"] = counterexample_json(smallest)
-    details["summary"] = summary_of(sweep, len(instances), verdict)
-    claim = claim_of(sweep, name, sampler, family_text(quick, seed, max_vocab), allowed)
-    return StageResult(
-        name="sampler",
-        verdict=verdict,
-        claim=claim if verdict is Verdict.CERTIFIED else None,
-        statistic=float(sweep.worst),
-        sample_size=len(sweep.checked),
-        threshold=float(allowed),
-        replay=replay_of(name, quick, seed, max_vocab, bounds, tolerance),
-        seconds=time.monotonic() - started,
-        details=details,
-    )
-
-
-def _sweep(
-    sampler: Sampler,
-    instances: list[SamplerInstance],
-    limits: Limits,
-    deadline: float,
-    tolerance: Fraction,
-    progress: ProgressCallback | None,
-) -> Sweep:
-    sweep = Sweep()
-    try:
-        for number, instance in enumerate(instances, 1):
-            _check_next(sweep, sampler, instance, limits, deadline, tolerance)
-            if progress is not None:
-                progress("sampler", number, len(instances))
-            if sweep.stopped:
-                sweep.stopped += f", in instance {number} of {len(instances)}"
-                break
-    except KeyboardInterrupt:
-        sweep.stopped = f"it was interrupted after {len(sweep.checked)} of {len(instances)}"
-    return sweep
-
-
-def _check_next(
-    sweep: Sweep,
-    sampler: Sampler,
-    instance: SamplerInstance,
-    limits: Limits,
-    deadline: float,
-    tolerance: Fraction,
-) -> None:
-    """Check one more instance, add it to the sums, and say whether to stop."""
-    finding = check_instance(sampler, instance, limits, deadline, tolerance)
-    law = finding.law
-    sweep.num_paths += law.num_paths
-    if law.complete:
-        sweep.checked.append(instance)
-        sweep.worst = max(sweep.worst, finding.total_variation or Fraction(0))
-        if finding.violation is not None or law.num_paths <= _REPEATED_PATHS:
-            check_repeats(sampler, instance, limits, law)
-        if law.used_uniforms and len(sweep.at_zero) < _ENOUGH_FAILURES:
-            sweep.at_zero += _endpoint_findings(sampler, instance, limits, deadline, law)
-    if finding.violation is not None:
-        sweep.failing.append(finding)
-    if len(sweep.failing) >= _ENOUGH_FAILURES:
-        sweep.stopped = f"after {len(sweep.failing)} counterexamples"
-    elif not law.complete and time.monotonic() > deadline:
-        sweep.stopped = f"the bound of {limits.max_seconds:g} seconds was met"
-    elif not law.complete:
-        sweep.stopped = (
-            f"an instance on {instance.vocab} tokens has more than {limits.max_paths:,} paths"
-        )
-
-
 def _endpoint_findings(
     sampler: Sampler, instance: SamplerInstance, limits: Limits, deadline: float, law: SamplerLaw
 ) -> list[dict[str, Any]]:
@@ -268,19 +182,3 @@ def _endpoint_findings(
         }
         for negative, reached in new[:1]
     ]
-
-
-def _check_arguments(seed: int, max_vocab: int, limits: Limits, tolerance: object) -> None:
-    if seed < 0:
-        raise InputError(f"seed is {seed}; required: at least 0")
-    if max_vocab not in VOCABS:
-        raise InputError(f"max_vocab is {max_vocab}; required: one of {VOCABS}")
-    for name in ("max_paths", "max_seconds", "max_run_seconds", "max_choices"):
-        value = getattr(limits, name)
-        if not value > 0:
-            raise InputError(f"{name} is {value}; required: above 0")
-    if not isinstance(tolerance, int | Fraction) or not 0 <= tolerance <= LARGEST_TOLERANCE:
-        raise InputError(
-            f"tolerance is {tolerance!r}; required: an exact rational between 0 and "
-            f"{LARGEST_TOLERANCE}: it is for rounding, a larger distance is a defect"
-        )

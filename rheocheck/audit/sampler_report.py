@@ -10,6 +10,9 @@ from rheocheck.certificate import Verdict
 from rheocheck.protocols import Sampler
 from rheocheck.reference import Violation
 
+MOST_FINDINGS = 12
+"""Findings at end points that a report holds."""
+
 
 @dataclass(frozen=True, slots=True)
 class SamplerFinding:

@@ -7,7 +7,6 @@ which process runs it, how many there are, or in which order they finish.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -32,6 +31,7 @@ from rheocheck.gpu import decoding
 from rheocheck.gpu.decoding import Observer, RoundTrace
 from rheocheck.gpu.generation import Generation
 from rheocheck.models.registry import Pair
+from rheocheck.parallel import in_order
 
 # Prompts of one task, which are one batch of the decoding loop. Fixed: the rounding of a forward
 # pass may follow the shape of its batch, and results must not depend on the number of workers.
@@ -127,13 +127,7 @@ def run_tasks(
     Yields:
       Findings in the order of the tasks.
     """
-    if jobs == 1 or len(tasks) < 2:
-        found: Iterator[TaskFindings] = map(run_task, tasks)
-    else:
-        from joblib import Parallel, delayed
-
-        several: Any = Parallel(n_jobs=jobs, return_as="generator")
-        found = several(delayed(run_task)(task) for task in tasks)
+    found = in_order(run_task, ((task,) for task in tasks), jobs if len(tasks) > 1 else 1)
     for task, findings in zip(tasks, found, strict=True):
         if done is not None:
             done(task)

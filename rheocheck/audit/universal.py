@@ -42,6 +42,7 @@ from rheocheck.audit.universal_points import (
 from rheocheck.audit.universal_shapes import Shape, shapes_of
 from rheocheck.certificate import StageResult, Verdict
 from rheocheck.errors import InputError
+from rheocheck.parallel import in_order
 
 NAME = "all_laws"
 CHUNK = 400
@@ -112,11 +113,11 @@ def _recalled(
 ) -> Iterator[Chunk]:
     """Chunks in the order of the tasks: from the journal where it has them, else computed."""
     if journal is None:
-        yield from _run(check, tasks, jobs)
+        yield from in_order(check, tasks, jobs)
         return
     known = [journal.get(NAME, str(number)) for number in range(len(tasks))]
     missing = [task for task, value in zip(tasks, known, strict=True) if value is None]
-    fresh = _run(check, missing, jobs)
+    fresh = in_order(check, missing, jobs)
     for number, (task, value) in enumerate(zip(tasks, known, strict=True)):
         if value is None:
             chunk = next(fresh)
@@ -135,19 +136,6 @@ def _chunk_of(task: tuple[int, Shape, int, int], value: Any) -> Chunk:
     if not isinstance(value, list) or not value or not isinstance(value[0], int):
         raise InputError(f"the journal's entry for points {start}.. of {shape.name} is damaged")
     return Chunk(index, stop - start, frozenset(map(str, value[1:])), value[0], ())
-
-
-def _run(
-    check: Callable[..., Chunk], tasks: list[tuple[int, Shape, int, int]], jobs: int
-) -> Iterator[Chunk]:
-    """Chunks in the order of the tasks, whatever the number of processes."""
-    if jobs == 1:
-        yield from (check(*task) for task in tasks)
-        return
-    from joblib import Parallel, delayed
-
-    parallel: Any = Parallel(n_jobs=jobs, return_as="generator")
-    yield from parallel(delayed(check)(*task) for task in tasks)
 
 
 def _row(index: int, shape: Shape, chunks: list[Chunk]) -> dict[str, Any]:

@@ -10,12 +10,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 
 from rheocheck.bounds.families import DEFAULT_FAMILIES, Family, tempered
 from rheocheck.bounds.laws import Array, NodeLaws, check_counts
 from rheocheck.bounds.node import NODE_RULES, lay_out, layout_acceptance
 from rheocheck.errors import InputError
+from rheocheck.parallel import in_order
 
 # Values closer than this count as equal: float sums of 50 terms are off by a few 1e-16.
 EQUAL = 1e-12
@@ -111,9 +111,9 @@ def node_sweep(
       One row a cell, see `summarise`.
     """
     cells = sweep.cells()
-    tasks = (delayed(_run_cell)(sweep, cell, place) for place, cell in enumerate(cells))
+    tasks = ((sweep, cell, place) for place, cell in enumerate(cells))
     rows: list[dict[str, Any]] = []
-    for row in Parallel(n_jobs=jobs, return_as="generator")(tasks):
+    for row in in_order(_run_cell, tasks, jobs):
         rows.append(row)
         if progress is not None:
             progress(len(rows), len(cells))

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 
 from rheocheck.bounds.families import Family, tempered
 from rheocheck.bounds.growth import DraftModel, Path, sample_tree
@@ -19,6 +18,7 @@ from rheocheck.bounds.tally import Tally, estimates, tally_tree
 from rheocheck.bounds.tree import TargetModel, expected_by_rule, tree_acceptance
 from rheocheck.config import RULES, Rule, SpeculationConfig
 from rheocheck.errors import InputError
+from rheocheck.parallel import in_order
 
 EQUAL = 1e-12
 
@@ -163,8 +163,8 @@ def tree_sweep(
     """
     cells = sweep.cells()
     rows: list[dict[str, Any]] = []
-    tasks = (delayed(_run_cell)(sweep, cell) for cell in cells)
-    for done, found in enumerate(Parallel(n_jobs=jobs, return_as="generator")(tasks), start=1):
+    tasks = ((sweep, cell) for cell in cells)
+    for done, found in enumerate(in_order(_run_cell, tasks, jobs), start=1):
         rows.extend(found)
         if progress is not None:
             progress(done, len(cells))

@@ -62,20 +62,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Raises:
       SystemExit: Always. 0, 1 and 3 are verdicts, 2 is a usage or input error; a RheocheckError is
         one paragraph on standard error, without a traceback. An exception that nobody foresaw
-        shows its traceback and exits with 3, inconclusive.
+        shows its traceback and exits with 3, inconclusive. A reader of the output that leaves early
+        (`| head -1`) changes neither files nor exit code.
     """
     from rheocheck.cli.console import print_error
+    from rheocheck.cli.streams import tolerant_streams
 
-    try:
-        app(args=None if arguments is None else list(arguments))
-    except RheocheckError as error:
-        print_error(str(error))
-        sys.exit(INPUT_ERROR_EXIT_CODE)
-    except OSError as error:
-        print_error(f"a file could not be read or written: {error}")
-        sys.exit(INPUT_ERROR_EXIT_CODE)
-    except Exception:
-        # A defect of ours: neither a pass nor an accusation, so not Python's exit code 1.
-        traceback.print_exc()
-        print_error("rheocheck itself failed, as shown above; nothing was concluded")
-        sys.exit(EXIT_CODES[Verdict.INCONCLUSIVE])
+    with tolerant_streams():
+        try:
+            app(args=None if arguments is None else list(arguments))
+        except RheocheckError as error:
+            print_error(str(error))
+            sys.exit(INPUT_ERROR_EXIT_CODE)
+        except OSError as error:
+            print_error(f"a file could not be read or written: {error}")
+            sys.exit(INPUT_ERROR_EXIT_CODE)
+        except Exception:
+            # A defect of ours: neither a pass nor an accusation, so not Python's exit code 1.
+            traceback.print_exc()
+            print_error("rheocheck itself failed, as shown above; nothing was concluded")
+            sys.exit(EXIT_CODES[Verdict.INCONCLUSIVE])

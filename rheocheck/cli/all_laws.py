@@ -3,9 +3,9 @@
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from rheocheck.certificate import StageResult
+from rheocheck.cli.console import make_table, print_table
 
 
 def print_all_laws(stage: StageResult, console: Console) -> None:
@@ -15,15 +15,8 @@ def print_all_laws(stage: StageResult, console: Console) -> None:
       stage: The finished stage.
       console: Where to print.
     """
-    from rich.box import SIMPLE_HEAD
-
-    table = Table(
-        title="all laws of small shapes, cell by cell", title_justify="left",
-        header_style="bold", box=SIMPLE_HEAD, pad_edge=False,
-    )  # fmt: skip
-    table.add_column("shapes")
-    for header in ("number", "cells", "points", "miss below", "defects"):
-        table.add_column(header, justify="right", min_width=len(header))
+    numbers = ("number", "cells", "points", "miss below", "defects")
+    table = make_table(("shapes",), numbers, "all laws of small shapes, cell by cell", framed=True)
     for kind, rows in _kinds(stage.details["rows"]).items():
         table.add_row(
             kind,
@@ -33,7 +26,7 @@ def print_all_laws(stage: StageResult, console: Console) -> None:
             f"2^{max(row['failure_probability_log2'] for row in rows):.1f}",
             f"{sum(row['defects'] for row in rows):,}",
         )
-    console.print(table)
+    print_table(table, console)
     console.print(
         "complete: every sign cell was visited; drawn: so many distinct ones were; miss below: the "
         "probability that a lossy shape shows no defect."

@@ -6,6 +6,7 @@ from pathlib import Path
 import typer
 
 from rheocheck.certificate import EXIT_CODES
+from rheocheck.cli.outputs import check_outputs
 from rheocheck.errors import InputError
 
 
@@ -24,7 +25,7 @@ def audit(
     rule: str = typer.Option("rheo", metavar="RULE", help="rheo, rrsw or onehot."),
     max_new_tokens: int = typer.Option(16, metavar="N", help="Decoded a prompt."),
     seed: int = typer.Option(0, metavar="N", help="Key of all randomness."),
-    jobs: int = typer.Option(2, metavar="N", help="Processes; changes no result."),
+    jobs: int = typer.Option(2, metavar="N", help="Most processes; changes no result."),
     device: str = typer.Option("cpu", metavar="NAME", help="cpu, cuda, cuda:1, ..."),
     json_file: Path | None = typer.Option(None, "--json", metavar="FILE", help="Write JSON."),
     html_file: Path | None = typer.Option(None, "--html", metavar="FILE", help="Write a page."),
@@ -33,8 +34,7 @@ def audit(
 
     Example: rheocheck audit --num-prompts 500 --json audit.json --html audit.html
     """
-    for path in (json_file, html_file):
-        _check_writable(path)
+    check_outputs([json_file, html_file], [prompts])
     if importlib.util.find_spec("torch") is None:
         raise InputError(
             "the audit runs models with torch, which is not installed; install it with "
@@ -76,17 +76,3 @@ def audit(
 
         html_file.write_text(render_html(report), encoding="utf-8")
     raise typer.Exit(EXIT_CODES[report.verdict])
-
-
-def _check_writable(path: Path | None) -> None:
-    """Refuse an output path before minutes of work, not after.
-
-    Raises:
-      InputError: The folder does not exist, or the path is a folder.
-    """
-    if path is None:
-        return
-    if not path.parent.is_dir():
-        raise InputError(f"cannot write {path}: the folder {path.parent} does not exist")
-    if path.is_dir():
-        raise InputError(f"cannot write {path}: it is a folder")

@@ -23,14 +23,15 @@ from rheocheck.cli.bounds_options import (
     TargetFolder,
     Temperature,
     TopK,
-    checked_seed,
     is_real,
     make_folder,
     positive,
+    refuse_for_source,
     scheme_of,
     span,
 )
 from rheocheck.cli.bounds_run import Run, decode, load
+from rheocheck.cli.options import checked_seed, refuse_given
 
 bounds = typer.Typer(
     name="bounds",
@@ -42,6 +43,7 @@ bounds = typer.Typer(
 
 @bounds.command()
 def node(
+    context: typer.Context,
     laws: Annotated[
         Path | None, typer.Argument(metavar="[FILE]", help="Laws: .json or .npz; else random.")
     ] = None,
@@ -78,12 +80,16 @@ def node(
     from rheocheck.bounds.node_stage import NodeSettings, node_stage, random_nodes
     from rheocheck.cli.bounds_tables import print_comparison, print_rules
 
+    real_pair = is_real(model, target, draft, laws)
+    refuse_for_source(context, real_pair, laws, ("family", "num_nodes", "vocab"))
+    if real_pair:
+        refuse_given(context, ["num_drafts"], "with --model")
     run = Run("node", json_file, seed, laws, {
         "top-k": top_k, "num-top": num_top, "support-size": support_size,
-        "num-drafts": num_drafts, "temperature": temperature,
+        "num-drafts": num_drafts, "temperature": temperature if laws is None else None,
     })  # fmt: skip
     settings = NodeSettings(top_k, num_top, support_size, num_drafts)
-    if is_real(model, target, draft, laws):
+    if real_pair:
         from rheocheck.bounds.real_stage import comparison_stage
 
         real = decode(run, model, target, draft, prompts, num_prompts, rounds, device, temperature,
@@ -105,6 +111,7 @@ def node(
 
 @bounds.command()
 def tree(
+    context: typer.Context,
     laws: Annotated[
         Path | None, typer.Argument(metavar="[FILE]", help="Laws by path, .json; else random.")
     ] = None,
@@ -140,11 +147,13 @@ def tree(
     from rheocheck.cli.bounds_tables import print_tree
 
     config = scheme_of(top_k, num_top, budget, depth, support_size)
+    real_pair = is_real(model, target, draft, laws)
+    refuse_for_source(context, real_pair, laws, ("family", "num_models", "vocab"))
     run = Run("tree", json_file, seed, laws, {
         "top-k": top_k, "num-top": num_top, "budget": budget, "depth": depth,
-        "support-size": support_size, "temperature": temperature,
+        "support-size": support_size, "temperature": temperature if laws is None else None,
     })  # fmt: skip
-    if is_real(model, target, draft, laws):
+    if real_pair:
         from rheocheck.bounds.tree_stage import TOP_K, real_tree_stage
 
         plain = config.model_copy(update={"num_top": top_k, "rule": "onehot"})
@@ -174,6 +183,7 @@ def tree(
 
 @bounds.command()
 def sweep(
+    context: typer.Context,
     what: Annotated[
         str, typer.Option(metavar="node|tree", help="One node, or whole trees.")
     ] = "node",
@@ -223,6 +233,8 @@ def sweep(
         "budget": budget, "depth": depth, "support-size": support_size,
         "draft-temperature": draft_temperature, "target-temperature": target_temperature,
     }  # fmt: skip
+    real_pair = is_real(model, target, draft, None)
+    refuse_for_source(context, real_pair, None, ("family", "per_cell", "vocab"))
     run = Run("sweep", json_file, seed, None, given | {"out": out})
     if out is not None:
         make_folder(out)
@@ -231,7 +243,7 @@ def sweep(
     )
     run.options.update({"family": family, "rounds": rounds if model else None})
     pair: tuple[Any, list[list[int]]] | None = None
-    if is_real(model, target, draft, None):
+    if real_pair:
         pair = load(run, model, target, draft, prompts, num_prompts, device)
     with run.bars() as progress:
         stages = run_sweep(request, pair, run.model, rounds, run.replay, progress)
@@ -240,6 +252,7 @@ def sweep(
 
 @bounds.command()
 def dominance(
+    context: typer.Context,
     max_denominator: Annotated[
         int, typer.Option(metavar="N", help="Largest common denominator of exhausted laws.")
     ] = 8,
@@ -267,6 +280,10 @@ def dominance(
     from rheocheck.bounds import dominance_stage as stages
     from rheocheck.cli.bounds_tables import print_dominance
 
+    real_pair = is_real(model, target, draft, None)
+    refuse_for_source(context, real_pair, None, ())
+    if not real_pair:
+        refuse_given(context, ["temperature"], "without --model")
     run = Run("dominance", json_file, seed, None, {
         "max-denominator": max_denominator, "num-nodes": num_nodes, "num-models": num_models,
         "num-instances": num_instances,
@@ -274,7 +291,7 @@ def dominance(
     positive("num_models", num_models)
     positive("num_instances", num_instances)
     real = None
-    if is_real(model, target, draft, None):
+    if real_pair:
         real = decode(run, model, target, draft, prompts, num_prompts, rounds, device, temperature,
                        scheme_of(10, 1, 59, 8, 128), seed)  # fmt: skip
     found = [

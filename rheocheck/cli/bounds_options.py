@@ -1,10 +1,12 @@
 """Options that the commands of `rheocheck bounds` share, and what their values must be."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from rheocheck.cli.options import refuse_given
 from rheocheck.errors import InputError
 
 if TYPE_CHECKING:
@@ -14,7 +16,9 @@ JsonFile: TypeAlias = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Write the report as JSON.")
 ]
 Seed: TypeAlias = Annotated[int, typer.Option(metavar="N", help="Of laws, models and draws.")]
-Jobs: TypeAlias = Annotated[int, typer.Option(metavar="N", help="Processes; changes no result.")]
+Jobs: TypeAlias = Annotated[
+    int, typer.Option(metavar="N", help="Most processes; changes no result.")
+]
 FamilyName: TypeAlias = Annotated[
     str, typer.Option(metavar="NAME", help="dirichlet:A, zipf or zipf-near:S.")
 ]
@@ -53,6 +57,29 @@ def is_real(model: str | None, target: Path | None, draft: Path | None, laws: Pa
     if real and laws is not None:
         raise InputError(f"{laws} and --model were given; required: one source of laws")
     return real
+
+
+def refuse_for_source(
+    context: typer.Context, real: bool, laws: Path | None, of_random: Sequence[str]
+) -> None:
+    """Refuse options of another source of laws than the one that was chosen.
+
+    Args:
+      context: The command's.
+      real: Whether laws come from a real pair.
+      laws: File of laws, or None.
+      of_random: Parameters that random laws are made from.
+
+    Raises:
+      InputError: An option of another source was given.
+    """
+    if not real:
+        of_pairs = ("prompts", "num_prompts", "rounds", "device")
+        refuse_given(context, of_pairs, "without --model")
+    else:
+        refuse_given(context, of_random, "with --model")
+    if laws is not None:
+        refuse_given(context, (*of_random, "temperature"), f"on the laws of {laws}")
 
 
 def scheme_of(
@@ -95,17 +122,6 @@ def positive(name: str, value: int) -> int:
     return value
 
 
-def checked_seed(seed: int) -> int:
-    """The seed.
-
-    Raises:
-      InputError: It is negative or needs more than 63 bits.
-    """
-    if not 0 <= seed < 2**63:
-        raise InputError(f"seed = {seed}; required: at least 0 and below 2**63")
-    return seed
-
-
 def make_folder(folder: Path) -> None:
     """Make a folder for output, before the work.
 
@@ -116,15 +132,3 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot write into {folder}: {error.strerror or error}") from None
-
-
-def check_writable(path: Path | None) -> None:
-    """Refuse an output path before the work, not after.
-
-    Raises:
-      InputError: The folder does not exist, or the path is a folder.
-    """
-    if path is not None and not path.parent.is_dir():
-        raise InputError(f"cannot write {path}: the folder {path.parent} does not exist")
-    if path is not None and path.is_dir():
-        raise InputError(f"cannot write {path}: it is a folder")

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from rheocheck.certificate import EXIT_CODES, Report, StageResult, environment, overall_verdict
-from rheocheck.cli.bounds_options import check_writable, checked_seed, positive
+from rheocheck.cli.bounds_options import positive
+from rheocheck.cli.options import checked_seed
+from rheocheck.cli.outputs import check_outputs
 from rheocheck.errors import InputError
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ class Run:
         Raises:
           InputError: The report cannot be written there, or the seed is out of range.
         """
-        check_writable(json_file)
+        check_outputs([json_file], [file])
         self.started = time.perf_counter()
         self.command = command
         self.json_file = json_file

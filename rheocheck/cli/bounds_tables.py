@@ -3,8 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rich.table import Table
+
 from rheocheck.certificate import Report, StageResult, Verdict
-from rheocheck.cli.console import printable
+from rheocheck.cli.console import make_table, print_table, printable
 
 _COLOURS = {Verdict.CERTIFIED: "green", Verdict.LOSSY: "red", Verdict.NO_EVIDENCE: "green"}
 # Fractions longer than this are shown as decimals.
@@ -33,7 +35,7 @@ def print_rules(stages: Sequence[StageResult], console: Any) -> None:
         table.add_row(row["rule"], row["candidates"], *numbers)
         if row["note"]:
             notes.append(f"{row['rule']}: {row['note']}.")
-    console.print(table)
+    print_table(table, console)
     for note in notes:
         console.print(note, markup=False)
     proofs = stages[0].details["certificates"]
@@ -56,7 +58,7 @@ def print_comparison(stages: Sequence[StageResult], console: Any) -> None:
         table.add_row(
             row["scheme"], *_with_error(row, "acceptance"), *_with_error(row, "lead_over_rrsw")
         )
-    console.print(table)
+    print_table(table, console)
 
 
 def print_tree(stages: Sequence[StageResult], console: Any) -> None:
@@ -69,7 +71,7 @@ def print_tree(stages: Sequence[StageResult], console: Any) -> None:
     for name, label in _TREE_LINES.items():
         if any(name in row for row in rows):
             table.add_row(escape(label), *(_cell(row, name) for row in rows))
-    console.print(table)
+    print_table(table, console)
     for name, lead in details.get("leads", {}).items():
         if lead["value"] is not None:
             error = lead["standard_error"] or 0.0
@@ -110,7 +112,7 @@ def print_frequencies(rows: Sequence[Mapping[str, Any]], title: str, console: An
             *(f"{row[name]:.4f}" for name in ("largest_rheo_lead", "largest_rrsw_lead",
                                               "mean_gap_rheo", "mean_gap_rrsw")),
         )  # fmt: skip
-    console.print(table)
+    print_table(table, console)
 
 
 def print_dominance(stages: Sequence[StageResult], console: Any) -> None:
@@ -172,28 +174,13 @@ def _print_tree_rows(rows: Sequence[Mapping[str, Any]], console: Any) -> None:
             *(str(row.get(axis)) for axis in varied), row["rule"],
             *_with_error(row, "expected_accepted"), _plain(row.get("probe_survival")),
         )  # fmt: skip
-    console.print(table)
+    print_table(table, console)
     if len(rows) > _MOST_ROWS:
         console.print(f"and {len(rows) - _MOST_ROWS} more rows (see --json or --out)")
 
 
-def _table(title: str, headers: Sequence[str], num_left: int) -> Any:
-    from rich.box import SIMPLE_HEAD
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(
-        title=escape(title),
-        title_justify="left",
-        header_style="bold",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
-    for place, header in enumerate(headers):
-        left = place < num_left
-        table.add_column(escape(header), justify="left" if left else "right", no_wrap=True)
-    return table
+def _table(title: str, headers: Sequence[str], num_left: int) -> Table:
+    return make_table(headers[:num_left], headers[num_left:], title, framed=True)
 
 
 def _number(cell: Mapping[str, Any] | None) -> str:

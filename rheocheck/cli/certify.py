@@ -14,15 +14,21 @@ from rheocheck.certificate import (
     environment,
     overall_verdict,
 )
+from rheocheck.cli.options import refuse_given
+from rheocheck.cli.outputs import check_outputs
 from rheocheck.errors import InputError
+from rheocheck.parallel import num_processes
 
 _SHOWN_LAWS = 12
+_OF_SAMPLERS = ("max_paths", "max_seconds", "max_vocab", "tolerance")
+_OF_THE_SCHEME = ("all_laws", "full", "max_eager_paths")
 
 
 def certify(
+    context: typer.Context,
     quick: bool = typer.Option(False, "--quick", help="A part of the family, in seconds."),
     seed: int = typer.Option(0, help="Of laws, vocabularies and supports."),
-    jobs: int = typer.Option(2, help="Processes; changes no result."),
+    jobs: int = typer.Option(2, help="Most processes; changes no result."),
     max_eager_paths: int | None = typer.Option(None, help="Most eager paths of an instance."),
     all_laws: bool = typer.Option(
         False, "--all-laws", help="All laws of small shapes too, by cells."
@@ -51,17 +57,19 @@ def certify(
     from rheocheck.cli.console import progress_bars
     from rheocheck.cli.resuming import resuming
 
-    check_writable(json_file)
     if sampler is not None:
         from rheocheck.cli.certify_sampler import certify_sampler
 
-        if all_laws or full or resume is not None or max_eager_paths is not None:
-            raise InputError("--sampler was given; required: no option of the project's own scheme")
+        refuse_given(context, _OF_THE_SCHEME, "with --sampler")
+        check_outputs([json_file, resume])
         checked = certify_sampler(
             sampler, quick=quick, seed=seed, max_vocab=max_vocab, max_paths=max_paths,
-            max_seconds=max_seconds, tolerance=tolerance, json_file=json_file,
+            max_seconds=max_seconds, tolerance=tolerance, jobs=jobs, resume=resume,
+            json_file=json_file,
         )  # fmt: skip
         raise typer.Exit(EXIT_CODES[checked.verdict])
+    refuse_given(context, _OF_SAMPLERS, "without --sampler")
+    check_outputs([json_file, resume])
     if full and (quick or not all_laws):
         raise InputError("--full was given; required: --all-laws, and not --quick")
     started = time.perf_counter()
@@ -70,6 +78,7 @@ def certify(
         "all_laws": all_laws, "full": full,
     }  # fmt: skip
     words = _words(run, jobs, json_file)
+    num_processes(jobs)
     with resuming(run, resume, words) as journal, progress_bars(Console(stderr=True)) as progress:
         stage = exact_stage(quick, seed, jobs, progress, max_eager_paths, journal)
         stages = [stage]
@@ -113,12 +122,13 @@ def _print_stage(stage: StageResult, report: Report) -> None:
     from rich.console import Console
 
     from rheocheck.cli.all_laws import print_all_laws
+    from rheocheck.cli.console import print_table
 
     console = Console(highlight=False)
     details = stage.details
     totals = {**details, "name": "all"}
-    console.print(_table("family", [*details["groups"], totals]))
-    console.print(_table("named edge cases, each under every rule", details["edge_cases"]))
+    print_table(_table("family", [*details["groups"], totals]), console)
+    print_table(_table("named edge cases, each under every rule", details["edge_cases"]), console)
     console.print(
         f"cases: instances checked; classes: classes of draws visited; eager: paths run by the "
         f"eager enumerator; not eager: instances above {details['max_eager_paths']:,} paths, where "
@@ -141,16 +151,12 @@ def _print_stage(stage: StageResult, report: Report) -> None:
 
 
 def _table(title: str, rows: list[dict[str, Any]]) -> Any:
-    from rich.box import SIMPLE_HEAD
     from rich.markup import escape
-    from rich.table import Table
 
-    table = Table(
-        title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD, pad_edge=False
-    )
-    table.add_column("laws")
-    for header in ("cases", "classes", "eager", "not eager", "defect", "differ"):
-        table.add_column(header, justify="right", min_width=len(header))
+    from rheocheck.cli.console import make_table
+
+    numbers = ("cases", "classes", "eager", "not eager", "defect", "differ")
+    table = make_table(("laws",), numbers, title, framed=True)
     for row in rows:
         table.add_row(
             escape(row["name"]),
@@ -200,17 +206,3 @@ def _law_names(row: dict[str, Any]) -> list[str]:
 
 def _path(path: list[int]) -> str:
     return f"path ({', '.join(map(str, path))})" if path else "the empty path"
-
-
-def check_writable(path: Path | None) -> None:
-    """Refuse an output path before the work, not after.
-
-    Raises:
-      InputError: The folder does not exist, or the path is a folder.
-    """
-    if path is None:
-        return
-    if not path.parent.is_dir():
-        raise InputError(f"cannot write {path}: the folder {path.parent} does not exist")
-    if path.is_dir():
-        raise InputError(f"cannot write {path}: it is a folder")

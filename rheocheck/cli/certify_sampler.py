@@ -1,60 +1,13 @@
 """`rheocheck certify --sampler module:function`: is any sampler lossless, exactly?"""
 
-import importlib
-import sys
+import shlex
 import time
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, cast
 
 from rheocheck.certificate import Report, Verdict, environment
-from rheocheck.errors import InputError, RheocheckError
-from rheocheck.protocols import Sampler
-
-
-def load_sampler(spec: str) -> Sampler:
-    """Import a sampler by its name.
-
-    The current directory is put first on the module path, as pytest's rootdir is; nothing is
-    evaluated, `spec` is only imported.
-
-    Args:
-      spec: "package.module:name", name perhaps dotted (a class attribute).
-
-    Returns:
-      The object of that name.
-
-    Raises:
-      InputError: No colon, no such module or name, an import that raised, or not callable.
-    """
-    module_name, colon, name = spec.partition(":")
-    parts = [*module_name.split("."), *name.split(".")]
-    if not colon or not all(part.isidentifier() for part in parts):
-        raise InputError(f"--sampler is {spec!r}; required: package.module:function")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        found: Any = importlib.import_module(module_name)
-    except RheocheckError:
-        raise
-    except Exception as error:
-        raise InputError(
-            f"--sampler {spec}: importing {module_name} raised {type(error).__name__}: {error}; "
-            f"required: a module that can be imported from {here} or from the installed packages"
-        ) from error
-    for part in name.split("."):
-        if not hasattr(found, part):
-            raise InputError(
-                f"--sampler {spec}: {module_name} has no {name}; required: the name of a sampler"
-            )
-        found = getattr(found, part)
-    if not callable(found):
-        raise InputError(
-            f"--sampler {spec} is of type {type(found).__name__}; required: a callable "
-            f"sampler(target, draft, choose) -> tuple of tokens"
-        )
-    return cast(Sampler, found)
+from rheocheck.errors import InputError
+from rheocheck.parallel import num_processes
 
 
 def certify_sampler(
@@ -66,6 +19,8 @@ def certify_sampler(
     max_paths: int = 50_000,
     max_seconds: float = 300.0,
     tolerance: str | None = None,
+    jobs: int = 1,
+    resume: Path | None = None,
     json_file: Path | None = None,
 ) -> Report:
     """Check the sampler that `spec` names, print what was found, write it if asked to.
@@ -79,6 +34,8 @@ def certify_sampler(
       max_seconds: Seconds of the whole sweep.
       tolerance: Largest total variation that counts as rounding, as a fraction or a decimal; None
         takes the sampler's own attribute, 0 if it has none.
+      jobs: Processes.
+      resume: Journal to keep, and to go on with.
       json_file: Where to write the report.
 
     Returns:
@@ -90,22 +47,38 @@ def certify_sampler(
     """
     from rich.console import Console
 
-    from rheocheck.audit.sampler_check import sampler_stage
+    from rheocheck.audit.sampler_report import replay_of
     from rheocheck.audit.sampler_run import Limits
+    from rheocheck.audit.sampler_source import SamplerSource
+    from rheocheck.audit.sampler_stage import sampler_stage
     from rheocheck.cli.console import progress_bars
+    from rheocheck.cli.resuming import resuming
 
     started = time.perf_counter()
     allowed = None if tolerance is None else _as_fraction(tolerance)
-    sampler = load_sampler(spec)
-    with progress_bars(Console(stderr=True)) as progress:
+    source = SamplerSource(spec, str(Path.cwd()))
+    sampler = source.load()
+    run = {
+        "command": "certify", "sampler": spec, "sampler_code": source.code_digest(), "seed": seed,
+        "quick": quick, "max_vocab": max_vocab,
+        "tolerance": str(getattr(sampler, "tolerance", 0) if allowed is None else allowed),
+    }  # fmt: skip
+    limits = Limits(max_paths=max_paths, max_seconds=max_seconds)
+    replay = replay_of(spec, quick, seed, max_vocab, limits, allowed)
+    words = [*shlex.split(replay), "--jobs", str(jobs)]
+    words += [] if json_file is None else ["--json", str(json_file)]
+    num_processes(jobs)
+    with resuming(run, resume, words) as journal, progress_bars(Console(stderr=True)) as progress:
         stage = sampler_stage(
-            sampler,
+            source,
             spec,
             quick=quick,
             seed=seed,
             max_vocab=max_vocab,
-            limits=Limits(max_paths=max_paths, max_seconds=max_seconds),
+            limits=limits,
             tolerance=allowed,
+            jobs=jobs,
+            journal=journal,
             progress=progress,
         )
     report = Report(

@@ -30,10 +30,12 @@ def check_certificate(
 
     from rheocheck.audit.certificate_check import check_certificate as check
     from rheocheck.audit.instance_certificate import CertificateFile
-    from rheocheck.cli.certify import check_writable
     from rheocheck.cli.console import progress_bars
+    from rheocheck.cli.options import checked_seed
+    from rheocheck.cli.outputs import check_outputs
 
-    check_writable(json_file)
+    check_outputs([json_file], [file])
+    checked_seed(seed)
     started = time.perf_counter()
     read = CertificateFile.read(file)
     with progress_bars(Console(stderr=True)) as progress:

@@ -3,14 +3,16 @@
 import math
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from rheocheck.certificate import Report, StageResult, Verdict
 
@@ -25,6 +27,7 @@ _STYLES = {
     Verdict.LOSSY: "bold red",
 }
 _LONGEST_VALUE = 96
+_NARROWEST_WORDS = 12
 
 
 def printable(text: str) -> str:
@@ -96,7 +99,7 @@ def print_report(report: Report, console: Console) -> None:
       report: The finished run.
       console: Where to print.
     """
-    table = _table(("stage", "verdict"), ("statistic", "limit", "p", "n", "power", "s"))
+    table = make_table(("stage", "verdict"), ("statistic", "limit", "p", "n", "power", "s"))
     for stage in report.stages:
         numbers = (stage.statistic, stage.threshold, stage.p_value, stage.sample_size, stage.power)
         table.add_row(
@@ -105,7 +108,7 @@ def print_report(report: Report, console: Console) -> None:
             *(format_number(value) for value in numbers),
             "-" if stage.seconds is None else f"{stage.seconds:.0f}",
         )
-    console.print(table)
+    print_table(table, console)
     console.print()
     for stage in report.stages:
         _print_stage(stage, console)
@@ -149,7 +152,7 @@ def _print_facts(facts: dict[str, Any], console: Console) -> None:
         return
     console.print()
     console.print(printable(str(facts.get("acceptance_title", ""))), highlight=False)
-    table = _table(("scheme",), ("T", "accepted", "std. error", "rounds", "prompts"))
+    table = make_table(("scheme",), ("T", "accepted", "std. error", "rounds", "prompts"))
     for row in rows:
         table.add_row(
             escape(str(row["scheme"])),
@@ -159,14 +162,57 @@ def _print_facts(facts: dict[str, Any], console: Console) -> None:
             format_number(row["num_rounds"]),
             format_number(row["num_prompts"]),
         )
-    console.print(table)
+    print_table(table, console)
 
 
-def _table(words: tuple[str, ...], numbers: tuple[str, ...]) -> Table:
-    """A table that fits 80 columns: words to the left, numbers to the right."""
-    table = Table(header_style="bold", box=None, padding=(0, 2, 0, 0))
+def make_table(
+    words: Sequence[str], numbers: Sequence[str], title: str = "", framed: bool = False
+) -> Table:
+    """An empty table: words to the left, which may fold; numbers to the right, which may not.
+
+    Args:
+      words: Headers of the first columns.
+      numbers: Headers of the others.
+      title: Printed above it.
+      framed: Whether there is a rule below the headers.
+
+    Returns:
+      The table, to be printed with `print_table`.
+    """
+    table = Table(
+        title=escape(title) or None,
+        title_justify="left",
+        header_style="bold",
+        box=SIMPLE_HEAD if framed else None,
+        pad_edge=False,
+        padding=(0, 1 if framed else 2, 0, 0),
+    )
     for header in words:
-        table.add_column(header, no_wrap=True)
+        table.add_column(escape(header), overflow="fold")
     for header in numbers:
-        table.add_column(header, justify="right", no_wrap=True)
+        table.add_column(escape(header), justify="right", no_wrap=True)
     return table
+
+
+def print_table(table: Table, console: Console) -> None:
+    """Print a table so that no figure is cut.
+
+    Words fold where the terminal is narrow. Where even that is too wide the lines are longer than
+    the terminal's, which breaks them but shows all of them.
+
+    Args:
+      table: From `make_table`.
+      console: Where to print.
+    """
+    needed = len(table.columns) + 1  # the frame's own lines
+    for column in table.columns:
+        cells = [Text.from_markup(str(cell)).cell_len for cell in (column.header, *column.cells)]
+        widest = max(cells, default=0)
+        column.min_width = widest if column.no_wrap else min(widest, _NARROWEST_WORDS)
+        needed += column.min_width + table.padding[1]
+    width = console.width
+    console.width = max(width, needed)
+    try:
+        console.print(table)
+    finally:
+        console.width = width

@@ -13,7 +13,7 @@ from rheocheck.audit.resume import Journal
 from rheocheck.certificate import EXIT_CODES, Verdict
 from rheocheck.errors import InputError
 
-DEFAULT_FILE = "rheocheck-{command}.resume"
+DEFAULT_FILE = "rheocheck-{command}-{run}.resume"
 
 
 @contextmanager
@@ -23,7 +23,9 @@ def resuming(run: dict[str, Any], path: Path | None, words: list[str]) -> Iterat
     Args:
       run: What determines the results; `run["command"]` is the command's name.
       path: File given by --resume; None keeps what is done in memory and writes it to a file in the
-        current folder only if the block is interrupted.
+        current folder only if the block is interrupted. The file's name has a digest of `run` in
+        it, so that another run's file is never written over; units that an earlier interrupt of
+        the same run left there are kept.
       words: The command line without --resume, to be shown with it.
 
     Yields:
@@ -47,11 +49,11 @@ def _farewell(journal: Journal, run: dict[str, Any], path: Path | None, words: l
     if len(journal) == 0:
         return "rheocheck: interrupted before anything was done\n"
     if path is None:
-        path = Path(DEFAULT_FILE.format(command=run["command"]))
+        path = Path(DEFAULT_FILE.format(command=run["command"], run=journal.run_digest[:8]))
         try:
-            journal.save(path)
-        except OSError as error:
-            return f"rheocheck: interrupted; cannot write {path}: {error.strerror}\n"
+            journal.save_with(path)
+        except (OSError, InputError) as error:
+            return f"rheocheck: interrupted; what is done cannot be kept in {path}: {error}\n"
     return (
         f"rheocheck: interrupted; {len(journal)} parts are done and kept in {path}. Go on with: "
         f"{shlex.join([*words, '--resume', str(path)])}\n"

@@ -27,7 +27,7 @@ from rheocheck.adapters.sequoia import WithoutReplacement
 from rheocheck.adapters.shared_coin import SharedCoin
 from rheocheck.adapters.single_draft import SingleDraft
 from rheocheck.adapters.specinfer import MultiRound
-from rheocheck.audit.sampler_check import sampler_stage
+from rheocheck.audit.sampler_stage import sampler_stage
 from rheocheck.certificate import Verdict
 from rheocheck.config import SpeculationConfig
 from rheocheck.errors import InputError

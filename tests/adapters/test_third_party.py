@@ -8,7 +8,7 @@ import pytest
 from rheocheck.adapters.eagle import Eagle
 from rheocheck.adapters.eagle_rule import EagleRule
 from rheocheck.adapters.huggingface import HuggingFace
-from rheocheck.audit.sampler_check import sampler_stage
+from rheocheck.audit.sampler_stage import sampler_stage
 from rheocheck.certificate import Verdict
 from rheocheck.errors import InputError
 from rheocheck.protocols import Sampler

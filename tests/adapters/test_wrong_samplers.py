@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 from rheocheck.adapters.recorder import recording
-from rheocheck.audit.sampler_check import sampler_stage
+from rheocheck.audit.sampler_stage import sampler_stage
 from rheocheck.certificate import Verdict
 from rheocheck.protocols import Choose, LawFunction, Path
 from tests.adapters.standard_laws import EXACT, distances

@@ -15,9 +15,9 @@ from rheocheck.audit.counterexample import (
     counterexample_lines,
     smallest_failing,
 )
-from rheocheck.audit.sampler_check import sampler_stage
 from rheocheck.audit.sampler_family import LawTable, SamplerInstance, instance_size, sampler_family
 from rheocheck.audit.sampler_run import Limits
+from rheocheck.audit.sampler_stage import sampler_stage
 from rheocheck.certificate import Verdict
 from rheocheck.config import SpeculationConfig
 from rheocheck.protocols import Choose, LawFunction, Path

@@ -15,7 +15,7 @@ from rheocheck.adapters.single_draft import SingleDraft
 from rheocheck.adapters.specinfer import MultiRound
 from rheocheck.adapters.uniforms import draw_uniform
 from rheocheck.audit import sampler_check
-from rheocheck.audit.sampler_check import check_instance, sampler_stage
+from rheocheck.audit.sampler_check import check_instance
 from rheocheck.audit.sampler_family import (
     LawTable,
     SamplerInstance,
@@ -24,6 +24,7 @@ from rheocheck.audit.sampler_family import (
     sampler_family,
 )
 from rheocheck.audit.sampler_run import Limits
+from rheocheck.audit.sampler_stage import sampler_stage
 from rheocheck.certificate import EXIT_CODES, Verdict
 from rheocheck.errors import InputError
 from rheocheck.protocols import Choose, LawFunction, Path

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rheocheck.audit.sampler_check import sampler_stage
 from rheocheck.audit.sampler_run import Limits
+from rheocheck.audit.sampler_stage import sampler_stage
 from rheocheck.certificate import Verdict
 from rheocheck.errors import ProgramError
 from rheocheck.protocols import Choose, LawFunction, Path

@@ -1,6 +1,7 @@
 """`rheocheck certify --sampler`: import, exit codes, JSON, what is printed."""
 
 import json
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from rheocheck.audit.sampler_check import examine
+from rheocheck.audit.sampler_source import SamplerSource
 from rheocheck.cli import main
-from rheocheck.cli.certify_sampler import load_sampler
 from rheocheck.errors import InputError
 
 MODULE = """
@@ -66,9 +68,14 @@ def run(*words: str) -> int:
     return code if isinstance(code, int) else 0
 
 
+def load_sampler(spec: str) -> Any:
+    """The sampler of that name, with the current directory first on the module path."""
+    return SamplerSource(spec, str(Path.cwd())).load()
+
+
 @pytest.mark.usefixtures("samplers")
 def test_a_sampler_is_imported_from_the_current_directory() -> None:
-    assert load_sampler("my_samplers:lossless").__qualname__ == "lossless"  # type: ignore[attr-defined]
+    assert load_sampler("my_samplers:lossless").__qualname__ == "lossless"
     assert callable(load_sampler("my_samplers:Holder.inner"))
 
 
@@ -149,7 +156,10 @@ def test_a_bound_that_is_met_exits_with_3(capsys: pytest.CaptureFixture[str]) ->
         (["--sampler", "my_samplers:lossless", "--tolerance", "x"], "--tolerance is 'x'"),
         (["--sampler", "my_samplers:lossless", "--tolerance", "0.5"], "between 0 and 1/1000"),
         (["--sampler", "my_samplers:lossless", "--max-seconds", "0"], "max_seconds is 0"),
-        (["--sampler", "my_samplers:lossless", "--all-laws"], "no option of the project's own"),
+        (
+            ["--sampler", "my_samplers:lossless", "--all-laws"],
+            "--all-laws was given, which has no effect",
+        ),
         (["--sampler", "my_samplers:lossless", "--json", "no/such/out.json"], "does not exist"),
     ],
 )
@@ -173,3 +183,98 @@ def test_a_shipped_adapter_is_checked_by_its_name(capsys: pytest.CaptureFixture[
     assert run("--sampler", "rheocheck.adapters.shared_coin:sampler") == 0
     printed = capsys.readouterr().out
     assert "Finding: accepts zero probability at u = 0: token 0 after the empty path" in printed
+
+
+@pytest.mark.usefixtures("samplers")
+@pytest.mark.parametrize("name", ["lossless", "lossy"])
+def test_the_result_does_not_depend_on_the_number_of_jobs(name: str, samplers: Path) -> None:
+    found = []
+    for jobs in ("1", "2"):
+        run("--sampler", f"my_samplers:{name}", "--jobs", jobs, "--json", "out.json")
+        report = json.loads((samplers / "out.json").read_text())
+        del report["seconds"], report["stages"][0]["seconds"], report["environment"]
+        found.append(report)
+    assert found[0] == found[1]
+
+
+@pytest.mark.usefixtures("samplers")
+def test_a_stopped_run_goes_on_with_the_same_result(
+    samplers: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C in the middle, then the printed command line; what passed is not run again."""
+    words = ("--sampler", "my_samplers:lossless", "--jobs", "1")
+    assert run(*words, "--json", "whole.json") == 0
+    whole = json.loads((samplers / "whole.json").read_text())
+    with monkeypatch.context() as patch:
+        examined = counted(patch, stop=5)
+        assert run(*words) == 3
+    told = capsys.readouterr().err
+    assert "interrupted; 5 parts are done" in told
+    (kept,) = samplers.glob("*.resume")
+    going_on = shlex.split(told.split("Go on with: ")[1])
+    assert going_on[-2:] == ["--resume", kept.name]
+    examined = counted(monkeypatch)
+    with pytest.raises(SystemExit) as done:
+        main([*going_on[1:], "--json", "resumed.json"])
+    assert not done.value.code
+    resumed = json.loads((samplers / "resumed.json").read_text())
+    assert len(examined) == whole["stages"][0]["sample_size"] - 5
+    for report in (whole, resumed):
+        del report["seconds"], report["stages"][0]["seconds"], report["environment"]
+    assert whole == resumed
+
+
+@pytest.mark.usefixtures("samplers")
+def test_a_changed_sampler_does_not_go_on(
+    samplers: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--sampler", "my_samplers:lossless", "--jobs", "1", "--resume", "run.resume")
+    assert run(*words) == 0
+    (samplers / "my_samplers.py").write_text(MODULE + "\n# changed\n")
+    assert run(*words) == 2
+    assert "belongs to another run: its sampler_code is" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("samplers")
+def test_a_counterexample_outlives_an_interrupt(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counted(monkeypatch, stop=12)
+    assert run("--sampler", "my_samplers:lossy", "--jobs", "1") == 1
+    assert "Verdict: LOSSY" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("samplers")
+def test_a_lossy_run_goes_on_with_the_same_counterexample(samplers: Path) -> None:
+    found = []
+    for _ in range(2):
+        words = ("--jobs", "1", "--resume", "run.resume", "--json", "out.json")
+        assert run("--sampler", "my_samplers:lossy", *words) == 1
+        found.append(json.loads((samplers / "out.json").read_text())["stages"][0]["details"])
+    assert found[0] == found[1]
+
+
+@pytest.mark.usefixtures("samplers")
+def test_a_damaged_journal_is_refused(samplers: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--sampler", "my_samplers:lossless", "--jobs", "1", "--resume", "run.resume")
+    assert run(*words) == 0
+    kept = samplers / "run.resume"
+    lines = kept.read_text().splitlines()
+    for entry in ('["sampler","0",[1,2,3]]', '["sampler","0",[1,"x",[]]]', '["sampler","0","x"]'):
+        kept.write_text("\n".join([lines[0], entry, *lines[2:]]) + "\n")
+        assert run(*words) == 2
+        assert "damaged" in capsys.readouterr().err
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, stop: int = 10**6) -> list[Any]:
+    """Instances examined from now on; Ctrl-C comes at one of them."""
+    seen: list[Any] = []
+
+    def watched(source: Any, instance: Any, *rest: Any) -> Any:
+        if len(seen) == stop:
+            raise KeyboardInterrupt
+        seen.append(instance)
+        return examine(source, instance, *rest)
+
+    monkeypatch.setattr("rheocheck.audit.sampler_stage.examine", watched)
+    return seen

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -145,3 +146,36 @@ def test_an_interrupt_keeps_what_is_done_and_says_how_to_go_on(
         del value["seconds"], value["stages"][0]["seconds"], value["environment"]
     assert one == two
     capsys.readouterr()
+
+
+def test_two_interrupted_runs_keep_two_files_and_one_run_adds_to_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(exact, "family", lambda quick, seed: family(True, seed)[::4])
+    real = exact._check_all
+
+    def stopped_after(count: int, seed: str) -> str:
+        done = []
+
+        def check(*task: Any) -> Any:
+            done.append(task)
+            if len(done) > count:
+                raise KeyboardInterrupt
+            return real(*task)
+
+        monkeypatch.setattr(exact, "_check_all", check)
+        words = ("--quick", "--jobs", "1", "--max-eager-paths", "0", "--seed", seed)
+        assert run("certify", *words) == 3
+        return capsys.readouterr().err
+
+    assert "2 parts are done" in stopped_after(2, "0")
+    assert "1 parts are done" in stopped_after(1, "1")
+    assert len(list(tmp_path.glob("rheocheck-certify-*.resume"))) == 2
+    # The same run again, stopped sooner: what the first one did is not lost.
+    assert "2 parts are done" in stopped_after(1, "0")
+    assert len(list(tmp_path.iterdir())) == 2
+    for kept in tmp_path.iterdir():
+        kept.write_text("something else", encoding="utf-8")
+    assert "cannot be kept" in stopped_after(1, "0")
+    assert {kept.read_text(encoding="utf-8") for kept in tmp_path.iterdir()} == {"something else"}
