@@ -14,6 +14,8 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rheocheck.stats.inputs import checked_level, checked_unit_values
+
 # Purse given to the cautious gambler: small enough that 4,603 zeros still certify 0.1 % at alpha
 # 0.01 (0.999**-4603 = 100.02), and 9 nats is little where hundreds of units pay in.
 CAUTIOUS_SHARE = 1e-4
@@ -33,15 +35,10 @@ def mean_upper_bound(values: ArrayLike, alpha: float) -> float:
       The bound; 1.0 for no units. With all values <= tau about tau + ln(1/alpha)/units.
 
     Raises:
-      ValueError: A value outside [0, 1] or not a number, alpha outside (0, 1).
+      InputError: A value outside [0, 1] or not a number, alpha outside (0, 1).
     """
-    units = np.asarray(values, dtype=np.float64)
-    if not 0.0 < alpha < 1.0:
-        raise ValueError(f"alpha = {alpha}: must lie in (0, 1)")
-    outside = np.flatnonzero(~((units >= 0.0) & (units <= 1.0)))
-    if outside.size:
-        first = int(outside[0])
-        raise ValueError(f"values[{first}] = {units[first]}: must lie in [0, 1]")
+    units = checked_unit_values(values)
+    checked_level(alpha)
     if units.size == 0:
         return 1.0
     bar = math.log(1.0 / alpha)
@@ -63,7 +60,13 @@ def mean_upper_bound(values: ArrayLike, alpha: float) -> float:
 
 
 def units_needed(bound: float, alpha: float) -> int:
-    """Units, all of value zero, after which `mean_upper_bound` is at most `bound`."""
+    """Units, all of value zero, after which `mean_upper_bound` is at most `bound`.
+
+    Raises:
+      InputError: bound or alpha outside (0, 1).
+    """
+    checked_level(alpha)
+    checked_level(bound, "bound")
     return math.ceil(math.log(alpha) / math.log1p(-bound))
 
 

@@ -1,4 +1,4 @@
-"""Chi-square tests of draws from known laws, equal ones or one law a context.
+"""Chi-square test of one draw from each of many known laws, and the pooling of small cells.
 
 Cells that expect too few draws are pooled by their known probability before the draws are looked
 at, and never dropped: the pooled cell keeps their mass and their degree of freedom.
@@ -6,27 +6,29 @@ at, and never dropped: the pooled cell keeps their mass and their degree of free
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from rheocheck.errors import InputError
+from rheocheck.stats.inputs import checked_counts, checked_laws
+
 MIN_EXPECTED = 5.0
-MONTE_CARLO_DRAWS = 9_999
 
 
 @dataclass(frozen=True, slots=True)
 class GoodnessOfFit:
-    """Result of one chi-square test.
+    """Result of one test of fit.
 
     Attributes:
-      statistic: Quadratic form of observed minus expected counts.
+      statistic: Large where the draws do not fit; infinite for an impossible outcome.
       df: Degrees of freedom; 0 where nothing can be tested (one cell), and then p_value is 1.
       p_value: Upper tail.
       num_samples: Draws.
       num_cells: Cells after pooling.
-      method: "chi-square", "scaled chi-square" (two exact moments matched) or "monte carlo".
+      method: How the p-value was got: "chi-square" (limiting law), "scaled chi-square" (two exact
+        moments matched), "exact" (all outcomes enumerated), "monte carlo" or "support".
     """
 
     statistic: float
@@ -48,8 +50,17 @@ def pool_cells(expected: ArrayLike, minimum: float = MIN_EXPECTED) -> NDArray[np
       [outcomes] cell index, 0 .. cells-1. Large cells keep the order of the outcomes. If the shared
       cell would itself expect less than `minimum`, the smallest large cell (the last one on ties)
       joins it, so every cell expects at least `minimum` unless the total does not.
+
+    Raises:
+      InputError: No outcomes, or an expected count that is negative or no finite number.
     """
     counts = np.asarray(expected, dtype=np.float64)
+    if counts.ndim != 1 or counts.size == 0:
+        raise InputError(f"expected has shape {counts.shape}: one axis of at least one required")
+    bad = np.flatnonzero(~((counts >= 0) & np.isfinite(counts)))
+    if bad.size:
+        first = int(bad[0])
+        raise InputError(f"expected[{first}] = {counts[first]}: a finite count >= 0 required")
     large = counts >= minimum
     # A shared cell with no mass at all is harmless to merge, and a test with an empty cell is not.
     while not large.all() and large.any() and counts[~large].sum() < minimum:
@@ -58,58 +69,6 @@ def pool_cells(expected: ArrayLike, minimum: float = MIN_EXPECTED) -> NDArray[np
     cell = np.full(counts.shape, int(large.sum()), dtype=np.int64)
     cell[large] = np.arange(int(large.sum()))
     return cell
-
-
-def pearson(
-    counts: ArrayLike,
-    law: ArrayLike,
-    rng: np.random.Generator,
-    minimum: float = MIN_EXPECTED,
-) -> GoodnessOfFit:
-    """Pearson's test of draws from one law.
-
-    Args:
-      counts: [outcomes] draws of each outcome.
-      law: [outcomes] null probabilities, summing to 1.
-      rng: Draws the Monte Carlo null where pooling leaves fewer than two cells.
-      minimum: Smallest expected count of a cell.
-
-    Returns:
-      The test. The p-value of a Monte Carlo null is (1 + hits) / (1 + draws), never 0. An outcome
-      of probability 0 that was drawn makes the statistic infinite and the p-value 0.
-    """
-    observed = np.asarray(counts, dtype=np.int64)
-    null = np.asarray(law, dtype=np.float64)
-    num_samples = int(observed.sum())
-    if np.any((null <= 0) & (observed > 0)):
-        return GoodnessOfFit(math.inf, 0, 0.0, num_samples, len(null), "support")
-    cell = pool_cells(num_samples * null, minimum)
-    num_cells = int(cell.max()) + 1
-    if num_cells > 1:
-        statistic = _pearson_statistic(
-            np.bincount(cell, observed), np.bincount(cell, num_samples * null)
-        )
-        p_value = float(stats.chi2.sf(statistic, num_cells - 1))
-        return GoodnessOfFit(
-            statistic, num_cells - 1, p_value, num_samples, num_cells, "chi-square"
-        )
-    positive = null > 0
-    if num_samples == 0 or positive.sum() < 2:
-        return GoodnessOfFit(0.0, 0, 1.0, num_samples, int(positive.sum()), "chi-square")
-    expected = num_samples * null[positive]
-    statistic = _pearson_statistic(observed[positive], expected)
-    simulated = rng.multinomial(num_samples, null[positive] / null.sum(), MONTE_CARLO_DRAWS)
-    nulls = ((simulated - expected) ** 2 / expected).sum(axis=1)
-    # A tie counts as a hit; equal sums may differ in the last digits.
-    hits = int((nulls >= statistic * (1 - 1e-12)).sum())
-    return GoodnessOfFit(
-        statistic,
-        int(positive.sum()) - 1,
-        (1 + hits) / (1 + MONTE_CARLO_DRAWS),
-        num_samples,
-        int(positive.sum()),
-        "monte carlo",
-    )
 
 
 def bucket_chi_square(
@@ -129,17 +88,27 @@ def bucket_chi_square(
       minimum: Cells that expect less are pooled first.
 
     Returns:
-      The test; df 0 and p-value 1 where every context's cell is certain.
+      The test; df 0 and p-value 1 where every context's cell is certain, and for no contexts. A
+      cell that no context gives any mass, drawn all the same, has p-value 0.
+
+    Raises:
+      LawError: A row of `probabilities` that is no law.
+      InputError: Counts of another length or with another sum than the number of contexts.
     """
-    counts = np.asarray(observed, dtype=np.float64)
-    num_samples = len(probabilities)
+    laws = checked_laws(probabilities, "probabilities")
+    num_samples = len(laws)
+    counts = checked_counts(observed, laws.shape[1], "observed")
+    if counts.sum() != num_samples:
+        raise InputError(f"observed sums to {counts.sum()}: one draw a context, {num_samples}")
     if num_samples == 0:
         return GoodnessOfFit(0.0, 0, 1.0, 0, 0, "scaled chi-square")
-    cell = pool_cells(probabilities.sum(axis=0), minimum)
+    if counts[laws.max(axis=0) == 0.0].any():
+        return GoodnessOfFit(math.inf, 0, 0.0, num_samples, laws.shape[1], "support")
+    cell = pool_cells(laws.sum(axis=0), minimum)
     num_cells = int(cell.max()) + 1
-    membership = np.zeros((probabilities.shape[1], num_cells))
+    membership = np.zeros((laws.shape[1], num_cells))
     membership[np.arange(len(cell)), cell] = 1.0
-    pooled = probabilities @ membership
+    pooled = laws @ membership
     deviation = counts @ membership - pooled.sum(axis=0)
     covariance = np.diag(pooled.sum(axis=0)) - pooled.T @ pooled
     values, vectors = np.linalg.eigh(covariance)
@@ -155,10 +124,6 @@ def bucket_chi_square(
     scale = variance / (2.0 * df)
     p_value = float(stats.chi2.sf(statistic / scale, df / scale))
     return GoodnessOfFit(statistic, df, p_value, num_samples, num_cells, "scaled chi-square")
-
-
-def _pearson_statistic(observed: NDArray[Any], expected: NDArray[Any]) -> float:
-    return float(((observed - expected) ** 2 / expected).sum())
 
 
 def _quadratic_form_variance(

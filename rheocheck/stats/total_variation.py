@@ -13,6 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 
+from rheocheck.errors import InputError
+from rheocheck.stats.inputs import checked_counts, checked_law, checked_laws, checked_unit_values
+
 # Probabilities below this enter a count's characteristic function by their power sums.
 _SMALL = 0.05
 _POWERS = 12
@@ -52,6 +55,8 @@ class PlugInDistance:
 
 def total_variation(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
     """Half the L1 distance along the last axis: [..., vocab], [..., vocab] -> [...]."""
+    if np.shape(first)[-1:] != np.shape(second)[-1:]:
+        raise InputError(f"shapes {np.shape(first)} and {np.shape(second)}: one vocabulary needed")
     distance: NDArray[np.float64] = 0.5 * np.abs(first - second).sum(axis=-1)
     return distance
 
@@ -65,9 +70,13 @@ def plug_in(counts: ArrayLike, law: ArrayLike) -> PlugInDistance:
 
     Returns:
       The distance with its null mean by De Moivre; all zeros for no draws.
+
+    Raises:
+      LawError: `law` is no law.
+      InputError: `counts` are none.
     """
-    observed = np.asarray(counts, dtype=np.float64)
-    null = np.asarray(law, dtype=np.float64)
+    null = checked_law(law)
+    observed = checked_counts(counts, len(null)).astype(np.float64)
     num_samples = int(observed.sum())
     if num_samples == 0:
         return PlugInDistance(0.0, 0.0, 0.0, 0)
@@ -85,9 +94,16 @@ def plug_in_over_contexts(counts: ArrayLike, laws: NDArray[np.float64]) -> PlugI
 
     Returns:
       The distance between the pooled counts and the summed laws, with its exact null mean.
+
+    Raises:
+      LawError: A row of `laws` that is no law.
+      InputError: `counts` are none, or not one draw a context.
     """
-    observed = np.asarray(counts, dtype=np.float64)
+    laws = checked_laws(laws)
     num_samples = len(laws)
+    observed = checked_counts(counts, laws.shape[1]).astype(np.float64)
+    if observed.sum() != num_samples:
+        raise InputError(f"counts sum to {observed.sum():g}: one draw a context, {num_samples}")
     if num_samples == 0:
         return PlugInDistance(0.0, 0.0, 0.0, 0)
     columns = range(laws.shape[1])
@@ -135,8 +151,11 @@ def poisson_binomial_mean_deviation(probabilities: ArrayLike) -> float:
 
     Returns:
       The mean absolute deviation; 0 for no draws or certain ones.
+
+    Raises:
+      InputError: A value outside [0, 1] or not a number.
     """
-    p = np.asarray(probabilities, dtype=np.float64)
+    p = checked_unit_values(probabilities, "probabilities")
     mean, variance = float(p.sum()), float((p * (1.0 - p)).sum())
     if variance == 0.0:
         return 0.0

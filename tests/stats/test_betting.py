@@ -1,6 +1,7 @@
 """The betting bound: hand values, coverage by simulation, errors."""
 
 import math
+from itertools import product
 
 import numpy as np
 import pytest
@@ -69,3 +70,28 @@ def test_values_outside_the_unit_interval_are_named(bad: float) -> None:
 def test_alpha_must_be_a_probability() -> None:
     with pytest.raises(ValueError, match=r"alpha = 0\.0"):
         mean_upper_bound([0.5], 0.0)
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.3])
+def test_exact_coverage_over_all_outcomes(alpha: float) -> None:
+    """Eight coins, every outcome weighed by its probability; order matters to the cautious purse.
+
+    The bound may miss a mean with probability at most alpha, and does so by enumeration.
+    """
+    outcomes = list(product((0.0, 1.0), repeat=8))
+    bounds = np.array([mean_upper_bound(np.array(row), alpha) for row in outcomes])
+    heads = np.array([sum(row) for row in outcomes])
+    for mean in (0.01, 0.05, 0.2, 0.35, 0.6, 0.9):
+        weight = mean**heads * (1 - mean) ** (8 - heads)
+        assert weight[bounds < mean - 1e-12].sum() <= alpha
+
+
+def test_units_with_unlike_means_are_bounded_on_average() -> None:
+    """Half of eight coins at 0.5 and half at 0.02, by enumeration: mean 0.26."""
+    rates = np.array([0.5, 0.02] * 4)
+    missed = 0.0
+    for row in product((0.0, 1.0), repeat=8):
+        values = np.array(row)
+        if mean_upper_bound(values, 0.1) < rates.mean() - 1e-12:
+            missed += float(np.prod(np.where(values == 1.0, rates, 1.0 - rates)))
+    assert missed <= 0.1

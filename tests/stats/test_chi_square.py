@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from rheocheck.stats.chi_square import bucket_chi_square, pearson, pool_cells
+from rheocheck.errors import InputError, LawError
+from rheocheck.stats.chi_square import bucket_chi_square, pool_cells
+from rheocheck.stats.multinomial import pearson
 
 
 def draw(laws: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.int64]:
@@ -34,33 +36,6 @@ def test_small_cells_share_the_last_cell() -> None:
 
 def test_a_shared_cell_that_is_still_small_takes_the_smallest_large_one() -> None:
     assert pool_cells([9.0, 3.0, 20.0]).tolist() == [1, 1, 0]
-
-
-def test_pearson_equals_scipy_where_nothing_is_pooled() -> None:
-    found = pearson([30, 50, 20], [0.25, 0.5, 0.25], np.random.default_rng(0))
-    known = stats.chisquare([30, 50, 20], [25, 50, 25])
-    assert found.statistic == pytest.approx(known.statistic)
-    assert found.p_value == pytest.approx(known.pvalue)
-
-
-def test_few_draws_use_the_monte_carlo_null_and_never_reach_zero() -> None:
-    found = pearson([0, 4], [0.99, 0.01], np.random.default_rng(0))
-    assert found.method == "monte carlo"
-    assert found.p_value == pytest.approx(1e-4)
-
-
-def test_monte_carlo_p_value_agrees_with_enumeration() -> None:
-    """Four tosses of a fair coin, all heads: the statistic is attained by 2 of 16 sequences."""
-    found = pearson([4, 0], [0.5, 0.5], np.random.default_rng(3))
-    assert found.p_value == pytest.approx(2 / 16, abs=0.02)
-
-
-def test_an_impossible_outcome_has_p_value_zero() -> None:
-    assert pearson([5, 1], [1.0, 0.0], np.random.default_rng(0)).p_value == 0.0
-
-
-def test_one_certain_outcome_tests_nothing() -> None:
-    assert pearson([5], [1.0], np.random.default_rng(0)).p_value == 1.0
 
 
 def test_equal_contexts_bring_back_pearson() -> None:
@@ -121,6 +96,24 @@ def test_draws_from_other_laws_are_rejected() -> None:
     wrong = 0.7 * laws + 0.3 * np.roll(np.eye(10)[0], 3)
     found = bucket_chi_square(np.bincount(draw(wrong, rng), minlength=10), laws)
     assert found.p_value < 1e-6
+
+
+def test_a_cell_that_no_context_can_reach_has_p_value_zero() -> None:
+    assert bucket_chi_square([6, 1], np.tile([1.0, 0.0], (7, 1))).p_value == 0.0
+
+
+def test_counts_that_are_not_one_draw_a_context_are_refused() -> None:
+    with pytest.raises(InputError, match="observed sums to 3: one draw a context, 2"):
+        bucket_chi_square([1, 2], np.tile([0.5, 0.5], (2, 1)))
+    with pytest.raises(LawError, match=r"probabilities, row 1 sums to 1\.1"):
+        bucket_chi_square([1, 1], np.array([[0.5, 0.5], [0.5, 0.6]]))
+    with pytest.raises(InputError, match=r"expected\[1\] = nan"):
+        pool_cells([1.0, np.nan])
+
+
+def test_one_context_tests_nothing_it_cannot() -> None:
+    found = bucket_chi_square([1, 0], np.array([[0.5, 0.5]]))
+    assert (found.df, found.p_value) == (0, 1.0)
 
 
 def test_no_contexts_and_certain_contexts_test_nothing() -> None:

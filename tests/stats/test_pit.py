@@ -5,7 +5,14 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from rheocheck.stats.pit import draft_target_order, ecdf_band, randomised_pit, uniformity
+from rheocheck.errors import InputError, LawError
+from rheocheck.stats.pit import (
+    draft_target_order,
+    ecdf_band,
+    randomised_pit,
+    target_order,
+    uniformity,
+)
 
 
 def draw(laws: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.int64]:
@@ -52,11 +59,15 @@ def test_the_ratio_order_sees_draft_mass_that_the_token_order_misses() -> None:
 def test_p_values_are_uniform_under_the_null() -> None:
     """500 replays of 200 uniforms; distance 0.12 has probability 1e-6.
 
-    The reported p-value is Bonferroni over two tests, so it is compared after halving.
+    The reported p-value is Bonferroni over three tests, so its parts are compared.
     """
     rng = np.random.default_rng(4)
     results = [uniformity(rng.random(200)) for _ in range(500)]
-    for p_values in ([r.ks_p for r in results], [r.chi_square_p or 0.0 for r in results]):
+    for p_values in (
+        [r.ks_p for r in results],
+        [r.chi_square_p or 0.0 for r in results],
+        [r.anderson_darling_p for r in results],
+    ):
         assert stats.kstest(p_values, "uniform").statistic < 0.12
 
 
@@ -81,3 +92,48 @@ def test_the_band_holds_everywhere_at_once() -> None:
     band = ecdf_band(100, 0.1)
     escapes = sum(stats.kstest(rng.random(100), "uniform").statistic > band for _ in range(300))
     assert escapes <= 55
+
+
+def test_the_target_order_puts_the_likeliest_token_first_and_sees_a_wrong_temperature() -> None:
+    """20,000 contexts drawn at temperature 1.25: the likeliest tokens come too rarely."""
+    assert target_order(np.array([[0.2, 0.5, 0.3]])).argsort().tolist() == [[1, 2, 0]]
+    rng = np.random.default_rng(6)
+    target = rng.dirichlet(np.full(64, 0.5), size=20_000)
+    hot = target**0.8
+    token = draw(hot / hot.sum(axis=1, keepdims=True), rng)
+    uniform = rng.random(20_000)
+    fit = uniformity(randomised_pit(target, token, uniform, target_order(target)))
+    assert fit.p_value < 1e-9
+    assert uniformity(randomised_pit(target, token, uniform)).p_value > 1e-6
+
+
+def test_the_combined_p_value_is_bonferroni_over_three() -> None:
+    fit = uniformity(np.random.default_rng(7).random(500))
+    smallest = min(fit.ks_p, fit.chi_square_p or 1.0, fit.anderson_darling_p)
+    assert fit.p_value == min(1.0, 3 * smallest)
+
+
+def test_no_draws_give_no_values() -> None:
+    assert randomised_pit(np.zeros((0, 3)), np.zeros(0, np.int64), np.zeros(0)).size == 0
+
+
+def test_bad_draws_are_named() -> None:
+    law, token, uniform = np.array([[0.5, 0.5]] * 2), np.array([0, 1]), np.array([0.1, 0.2])
+    with pytest.raises(InputError, match=r"token\[1\] = 2: must lie in 0\.\.1"):
+        randomised_pit(law, np.array([0, 2]), uniform)
+    with pytest.raises(InputError, match=r"token\[0\] = -1"):
+        randomised_pit(law, np.array([-1, 0]), uniform)
+    with pytest.raises(LawError, match=r"law, row 1 sums to 0\.9"):
+        randomised_pit(np.array([[0.5, 0.5], [0.5, 0.4]]), token, uniform)
+    with pytest.raises(LawError, match="law, row 0, outcome 1 = nan"):
+        randomised_pit(np.array([[0.5, np.nan], [0.5, 0.5]]), token, uniform)
+    with pytest.raises(InputError, match=r"uniform\[1\] = nan"):
+        randomised_pit(law, token, np.array([0.1, np.nan]))
+    with pytest.raises(InputError, match="order has shape"):
+        randomised_pit(law, token, uniform, np.full((2, 2), np.nan))
+    with pytest.raises(InputError, match="draft, row 1"):
+        draft_target_order(law, np.array([[0.5, 0.5], [np.nan, 1.0]]))
+    with pytest.raises(InputError, match=r"values\[0\] = 1.5"):
+        uniformity([1.5])
+    with pytest.raises(InputError, match="num_samples = 0"):
+        ecdf_band(0, 0.1)

@@ -8,6 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from rheocheck.errors import InputError, LawError
 from rheocheck.stats.total_variation import (
     binomial_mean_deviation,
     plug_in,
@@ -97,3 +98,18 @@ def test_no_draws_give_zero() -> None:
 
 def test_total_variation_by_hand() -> None:
     assert total_variation(np.array([1.0, 0.0]), np.array([0.25, 0.75])) == pytest.approx(0.75)
+
+
+def test_bad_input_is_named() -> None:
+    with pytest.raises(LawError, match=r"sums to 0\.9"):
+        plug_in([1, 1], [0.5, 0.4])
+    with pytest.raises(InputError, match=r"counts\[1\] = -1"):
+        plug_in([1, -1], [0.5, 0.5])
+    with pytest.raises(LawError, match="laws, row 1"):
+        plug_in_over_contexts([1, 1], np.array([[0.5, 0.5], [np.nan, 1.0]]))
+    with pytest.raises(InputError, match="counts sum to 3: one draw a context, 2"):
+        plug_in_over_contexts([1, 2], np.array([[0.5, 0.5]] * 2))
+    with pytest.raises(InputError, match=r"probabilities\[0\] = 1.5"):
+        poisson_binomial_mean_deviation([1.5])
+    with pytest.raises(InputError, match="one vocabulary needed"):
+        total_variation(np.array([1.0, 0.0]), np.array([1.0]))
