@@ -1,5 +1,6 @@
 """Work spread over processes, with results in the order of the work."""
 
+import signal
 import warnings
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, TypeVar
@@ -53,7 +54,7 @@ def in_order(
     from joblib import Parallel, delayed
 
     parallel: Any = Parallel(n_jobs=workers, return_as="generator")
-    results = parallel(delayed(function)(*task) for task in tasks)
+    results = parallel(delayed(_call)(function, *task) for task in tasks)
     try:
         # No `yield from`: it would close `results` itself, before the filter below.
         for result in results:  # noqa: UP028
@@ -64,3 +65,9 @@ def in_order(
             warnings.filterwarnings("ignore", ".*tasks have been successfully executed")
             warnings.filterwarnings("ignore", ".*tasks which were still being processed")
             results.close()
+
+
+def _call(function: Callable[..., Result], *task: Any) -> Result:
+    """Run one task in a worker, which leaves Ctrl-C to the process that started it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return function(*task)

@@ -10,7 +10,8 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 Path: TypeAlias = tuple[int, ...]
 LawFunction: TypeAlias = Callable[[Path], Sequence[Fraction]]
-"""path -> [vocab] law of the next token, exact rationals that sum to 1."""
+"""path -> [vocab] law of the next token, exact rationals that sum to 1. A draft may instead give a
+2-tuple of laws, (ranking, tempered draft), to samplers that declare `draft_pairs`."""
 
 
 class Choose(Protocol):
@@ -34,6 +35,9 @@ class Sampler(Protocol):
       carries_state: bool. The sampler is called with a fourth argument, `state`, and returns
         (tokens, state): None goes into the first round, and what a round returns into the next
         one. A sampler may carry nothing else from one call to the next.
+      draft_pairs: bool. The sampler also takes drafts that give a 2-tuple of laws: (ranking,
+        tempered draft), the second one's support within the first one's. Both forms of draft are
+        then checked; without it every draft gives one law.
       tolerance: Fraction, largest total variation that counts as rounding (default 0, at most
         1/1000); for code that computes in floating point. The claim names it.
       smaller: method that yields samplers of the same kind with fewer nodes, for counterexamples.

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from rheocheck.config import SpeculationConfig
 from rheocheck.protocols import Choose, LawFunction, Path, note
@@ -16,6 +17,7 @@ class Scheme:
       config: The scheme; the default is small enough to enumerate eagerly.
     """
 
+    draft_pairs: ClassVar[bool] = True
     config: SpeculationConfig = SpeculationConfig(top_k=2, num_top=1, budget=3, depth=2)  # noqa: RUF009
 
     def smaller(self) -> Iterator["Scheme"]:

@@ -1,5 +1,6 @@
 """Why a sampler is lossy on an instance, where its own draws tell."""
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
@@ -35,6 +36,7 @@ def likely_causes(
         _shared_coin,
         _duplicate_sibling,
         _wrong_row,
+        _ranking_for_draft,
         _wrong_residual,
         _undrawn_token,
         _other_draft,
@@ -104,6 +106,23 @@ def _wrong_row(path: SamplerPath, instance: SamplerInstance) -> str | None:
             return (
                 f"wrong row: the token after {path_text(before)} is drawn from the target's law "
                 f"after {path_text(other)} ({what})"
+            )
+    return None
+
+
+def _ranking_for_draft(path: SamplerPath, instance: SamplerInstance) -> str | None:
+    """A token of the tempered draft that is tested with its ranking mass."""
+    if instance.ranking is None:
+        return None
+    target, draft, ranking = instance.target(()), instance.draft(()), instance.ranking(())
+    for drawn, test in itertools.pairwise(path.choices):
+        if drawn.is_coin or drawn.weights != draft or not test.is_coin:
+            continue
+        right, wrong = (_ratio(target, law, drawn.taken) for law in (draft, ranking))
+        if test.weights[1] == wrong != right:
+            return (
+                f"the ranking law is used for the draft: token {drawn.taken} is drawn from "
+                f"{law_text(draft)} and tested with the ranking {law_text(ranking)}"
             )
     return None
 

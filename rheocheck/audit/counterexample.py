@@ -13,7 +13,13 @@ from rheocheck.audit.sampler_family import (
     path_text,
     sampler_family,
 )
-from rheocheck.audit.sampler_run import Limits, SamplerPath, sampler_law, sampler_paths
+from rheocheck.audit.sampler_run import (
+    Limits,
+    SamplerPath,
+    sampler_law,
+    sampler_paths,
+    takes_pairs,
+)
 from rheocheck.audit.simpler_instances import simpler_pairs
 from rheocheck.errors import RheocheckError
 from rheocheck.protocols import Path, Sampler, Shrinkable
@@ -97,9 +103,8 @@ def _first_failing(
 ) -> tuple[Sampler, SamplerInstance]:
     """A failing pair from the quick family: the smallest sampler, then the smallest laws."""
     smaller = tuple(sampler.smaller()) if isinstance(sampler, Shrinkable) else ()
-    family = sampler_family(quick=True)
     for candidate in (*smaller, sampler):
-        for laws in family:
+        for laws in sampler_family(quick=True, pairs=takes_pairs(candidate)):
             if candidate is sampler and instance_size(laws) >= instance_size(instance):
                 break
             if time.monotonic() > deadline:
@@ -169,8 +174,7 @@ def counterexample_json(found: Counterexample) -> dict[str, Any]:
     laws = [
         {
             "path": list(path),
-            "target": [str(mass) for mass in instance.target(path)],
-            "draft": [str(mass) for mass in instance.draft(path)],
+            **{name: list(map(str, table(path))) for name, table in instance.tables.items()},
         }
         for path in found.asked
     ]
@@ -218,11 +222,11 @@ def counterexample_lines(found: dict[str, Any]) -> list[str]:
     search = "no single simplification fails" if found["minimal"] else "search stopped by its time"
     lines = [f"Smallest counterexample found ({vocab} tokens; {search}): {found['sampler']}"]
     rows = found["laws"]
-    constant = all(row["target"] == rows[0]["target"] for row in rows)
-    constant = constant and all(row["draft"] == rows[0]["draft"] for row in rows)
+    constant = all(row | {"path": []} == rows[0] | {"path": []} for row in rows)
     for row in rows[: 1 if constant else _SHOWN_LAWS]:
         where = "everywhere" if constant else f"after {path_text(row['path'])}"
-        lines.append(f"  {where}: target {law_text(row['target'])}, draft {law_text(row['draft'])}")
+        names = [name for name in ("target", "ranking", "draft") if name in row]
+        lines.append(f"  {where}: {', '.join(f'{name} {law_text(row[name])}' for name in names)}")
     if not constant and len(rows) > _SHOWN_LAWS:
         lines.append(f"  and after {len(rows) - _SHOWN_LAWS} more paths (see --json)")
     token, path = found["token"], found["path"]

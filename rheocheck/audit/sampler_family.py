@@ -14,7 +14,8 @@ VOCABS = (2, 3, 4)
 CONSTANT_GROUP = "constant laws, every pair of small denominators"
 EDGE_GROUP = "point masses, disjoint supports, ties, zeros"
 HISTORY_GROUP = "laws that look at the last tokens"
-GROUPS = (CONSTANT_GROUP, EDGE_GROUP, HISTORY_GROUP)
+PAIR_GROUP = "pairs of draft laws: ranking and tempered draft"
+GROUPS = (CONSTANT_GROUP, EDGE_GROUP, HISTORY_GROUP, PAIR_GROUP)
 Rows: TypeAlias = Mapping[Path, Law]
 
 
@@ -49,17 +50,35 @@ class SamplerInstance:
     Attributes:
       group: What the laws have in common: one of GROUPS.
       target: Target law by path.
-      draft: Draft law by path.
+      draft: Draft law by path, the one that tokens are drawn from.
+      ranking: Ranking law by path, where the draft is given as a pair; None where it is one law.
     """
 
     group: str
     target: LawTable
     draft: LawTable
+    ranking: LawTable | None = None
 
     @property
     def vocab(self) -> int:
         """Number of tokens."""
         return self.target.vocab
+
+    @property
+    def tables(self) -> dict[str, LawTable]:
+        """The tables by their names."""
+        named = {"target": self.target, "ranking": self.ranking, "draft": self.draft}
+        return {name: table for name, table in named.items() if table is not None}
+
+    def given_draft(self, path: Path) -> Law | tuple[Law, Law]:
+        """What the sampler gets from its draft: a law, or (ranking, tempered draft)."""
+        law = self.draft(path)
+        return law if self.ranking is None else (self.ranking(path), law)
+
+    def laws_text(self, path: Path) -> str:
+        """All laws at a path, for people."""
+        shown = [f"the {name} {law_text(table(path))}" for name, table in self.tables.items()]
+        return f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
 def path_text(path: Iterable[int]) -> str:
@@ -80,7 +99,7 @@ def denominator(law: Law) -> int:
 
 def instance_size(instance: SamplerInstance) -> tuple[int, ...]:
     """Order of instances: fewest tokens, fewest rows, smallest denominators, fewest zeros last."""
-    laws = [*instance.target.rows.values(), *instance.draft.rows.values()]
+    laws = [law for table in instance.tables.values() for law in table.rows.values()]
     denominators = [denominator(law) for law in laws]
     support = sum(mass > 0 for law in laws for mass in law)
     return (instance.vocab, len(laws), max(denominators), sum(denominators), support)
@@ -97,7 +116,7 @@ def laws_up_to(vocab: int, largest: int) -> list[Law]:
 
 
 def sampler_family(
-    quick: bool = False, seed: int = 0, max_vocab: int = VOCABS[-1]
+    quick: bool = False, seed: int = 0, max_vocab: int = VOCABS[-1], pairs: bool = False
 ) -> list[SamplerInstance]:
     """The instances a sampler is checked on.
 
@@ -105,28 +124,32 @@ def sampler_family(
       quick: About a third of them.
       seed: Changes the laws that look at the last tokens.
       max_vocab: Largest vocabulary, 2 to 4.
+      pairs: Drafts given as (ranking, tempered draft) too, for a sampler that takes them.
 
     Returns:
       The instances by size: smallest first.
     """
     made = itertools.chain(_constant(quick), _edges(quick), _histories(quick, seed))
+    if pairs:
+        made = itertools.chain(made, _pairs(quick, seed))
     distinct: dict[str, SamplerInstance] = {}
     for instance in made:
         if instance.vocab <= max_vocab:
-            distinct.setdefault(repr((instance.target, instance.draft)), instance)
+            distinct.setdefault(repr(instance.tables), instance)
     return sorted(distinct.values(), key=instance_size)
 
 
-def family_text(quick: bool, seed: int, max_vocab: int) -> str:
+def family_text(quick: bool, seed: int, max_vocab: int, pairs: bool = False) -> str:
     """What the family is, for a claim."""
     largest = 2 if quick else 4
-    pairs = f"every pair of constant laws of denominator up to {largest} on 2 tokens"
+    constant = f"every pair of constant laws of denominator up to {largest} on 2 tokens"
     if max_vocab > 2 and not quick:
-        pairs += " and up to 2 on 3 tokens"
+        constant += " and up to 2 on 3 tokens"
     tokens = "2 tokens" if max_vocab == 2 else f"2 to {max_vocab} tokens"
     return (
-        f"{pairs}; point masses, disjoint supports, ties and zeros on {tokens}; laws on {tokens} "
-        f"that look at the last one or two tokens, zeros common, seed {seed}"
+        f"{constant}; point masses, disjoint supports, ties and zeros on {tokens}; laws on "
+        f"{tokens} that look at the last one or two tokens, zeros common, seed {seed}"
+        + ("; drafts given as one law and as a pair (ranking, tempered draft)" if pairs else "")
     )
 
 
@@ -172,6 +195,34 @@ def _histories(quick: bool, seed: int) -> Iterator[SamplerInstance]:
             )
 
 
+def _pairs(quick: bool, seed: int) -> Iterator[SamplerInstance]:
+    """Rankings of full support, in another order than the draft, tied with it, or equal to it."""
+    few = laws_up_to(2, 2)
+    for target, draft in itertools.product(few, repeat=2):
+        for ranking in (_law([1, 2]), _law([2, 1]), _law([1, 1])):
+            yield _pair(PAIR_GROUP, target, draft, ranking)
+    for vocab in VOCABS[1:]:
+        uniform, last = _law([1] * vocab), _law([0] * (vocab - 1) + [1])
+        skew = _law([2 ** (vocab - 1 - token) for token in range(vocab)])
+        head, tilted = _law([1, 1] + [0] * (vocab - 2)), skew[::-1]
+        for target, ranking, draft in (
+            (uniform, skew, tilted), (skew, tilted, uniform), (tilted, skew, last),
+            (head, uniform, skew), (skew, skew, head), (last, tilted, skew),
+        ):  # fmt: skip
+            yield _pair(PAIR_GROUP, target, draft, ranking)
+    counts = {2: 4, 3: 3, 4: 1} if quick else {2: 12, 3: 6, 4: 3}
+    for vocab, count in counts.items():
+        for number in range(count):
+            generator = random.Random(f"pair/{seed}/{vocab}/{number}")
+            least = number % 2
+            yield SamplerInstance(
+                PAIR_GROUP,
+                LawTable(_random_rows(generator, vocab, 1, least)),
+                LawTable(_random_rows(generator, vocab, 1, least)),
+                LawTable(_random_rows(generator, vocab, 1, 1)),
+            )
+
+
 def _random_rows(generator: random.Random, vocab: int, memory: int, least: int) -> dict[Path, Law]:
     contexts = (
         context
@@ -187,8 +238,9 @@ def _random_rows(generator: random.Random, vocab: int, memory: int, least: int) 
     return rows
 
 
-def _pair(group: str, target: Law, draft: Law) -> SamplerInstance:
-    return SamplerInstance(group, LawTable({(): target}), LawTable({(): draft}))
+def _pair(group: str, target: Law, draft: Law, ranking: Law | None = None) -> SamplerInstance:
+    table = None if ranking is None else LawTable({(): ranking})
+    return SamplerInstance(group, LawTable({(): target}), LawTable({(): draft}), table)
 
 
 def _law(weights: Iterable[int]) -> Law:

@@ -2,12 +2,12 @@
 
 import operator
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, TypeAlias
 
-from rheocheck.audit.sampler_family import SamplerInstance, law_text
+from rheocheck.audit.sampler_family import SamplerInstance
 from rheocheck.audit.sampler_trace import (
     Choice,
     Tracer,
@@ -202,6 +202,18 @@ def check_repeats(
         )  # fmt: skip
 
 
+def takes_pairs(sampler: Sampler) -> bool:
+    """Whether a sampler also takes drafts that are pairs of laws.
+
+    Raises:
+      ProgramError: Its attribute is no bool.
+    """
+    declared = getattr(sampler, "draft_pairs", False)
+    if not isinstance(declared, bool):
+        raise ProgramError(f"sampler.draft_pairs is {declared!r}; required: a bool")
+    return declared
+
+
 def _program(
     sampler: Sampler, instance: SamplerInstance, tracer: Tracer, limits: Limits
 ) -> Callable[[Choose], Rounds]:
@@ -218,7 +230,7 @@ def _program(
         with interrupted_after(limits.max_run_seconds):
             for _ in range(num_rounds):
                 target = _rerooted(instance.target, emitted, tracer.asked)
-                draft = _rerooted(instance.draft, emitted, tracer.drafted)
+                draft = _rerooted(instance.given_draft, emitted, tracer.drafted)
                 if carries_state:
                     returned: Any = sampler(target, draft, tracer, state)  # type: ignore[call-arg]
                     if not isinstance(returned, tuple) or len(returned) != 2:
@@ -237,9 +249,9 @@ def _program(
 
 
 def _rerooted(
-    law: Callable[[Path], Sequence[Fraction]], history: Path, asked: list[Path]
-) -> Callable[[Path], Sequence[Fraction]]:
-    def rerooted(path: Path) -> Sequence[Fraction]:
+    law: Callable[[Path], Any], history: Path, asked: list[Path]
+) -> Callable[[Path], Any]:
+    def rerooted(path: Path) -> Any:
         whole = (*history, *path)
         asked.append(whole)
         return law(whole)
@@ -275,7 +287,6 @@ def _error(reason: str, instance: SamplerInstance, tracer: Tracer) -> ProgramErr
     if reason.split()[0] not in _VERBS:
         reason = f"failed: {reason}"
     return ProgramError(
-        f"the sampler {reason}; {tracer.trail()}. It was given, on {instance.vocab} tokens, the "
-        f"target {law_text(instance.target(()))} and the draft {law_text(instance.draft(()))} at "
-        f"the root."
+        f"the sampler {reason}; {tracer.trail()}. It was given, on {instance.vocab} tokens, "
+        f"{instance.laws_text(())} at the root."
     )

@@ -29,7 +29,7 @@ from rheocheck.audit.sampler_report import (
     summary_of,
     witness_of,
 )
-from rheocheck.audit.sampler_run import Limits
+from rheocheck.audit.sampler_run import Limits, takes_pairs
 from rheocheck.audit.sampler_source import SamplerSource
 from rheocheck.certificate import StageResult, Verdict
 from rheocheck.errors import InputError
@@ -90,7 +90,8 @@ def sampler_stage(
     sampler = source.load() if isinstance(source, SamplerSource) else source
     allowed = getattr(sampler, "tolerance", Fraction(0)) if tolerance is None else tolerance
     _check_arguments(seed, max_vocab, bounds, allowed)
-    instances = sampler_family(quick, seed, max_vocab)
+    pairs = takes_pairs(sampler)
+    instances = sampler_family(quick, seed, max_vocab, pairs)
     sweep = _sweep(
         source, instances, bounds, started + bounds.max_seconds, allowed, jobs, journal, progress
     )
@@ -107,6 +108,7 @@ def sampler_stage(
         "sampler": name,
         "parameters": sampler_text(sampler),
         "num_rounds": getattr(sampler, "num_rounds", 1),
+        "draft_pairs": pairs,
         "num_instances": len(instances),
         "num_checked": len(sweep.checked),
         "num_paths": sweep.num_paths,
@@ -123,7 +125,7 @@ def sampler_stage(
     if smallest is not None:
         details["counterexample"] = counterexample_json(smallest)
     details["summary"] = summary_of(sweep, len(instances), verdict)
-    claim = claim_of(sweep, name, sampler, family_text(quick, seed, max_vocab), allowed)
+    claim = claim_of(sweep, name, sampler, family_text(quick, seed, max_vocab, pairs), allowed)
     return StageResult(
         name=NAME,
         verdict=verdict,

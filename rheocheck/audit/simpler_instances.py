@@ -18,8 +18,15 @@ def simpler_pairs(
     if isinstance(sampler, Shrinkable):
         for smaller in sampler.smaller():
             yield smaller, instance
-    for simpler in (*_fewer_tokens(instance), *_fewer_rows(instance), *_simpler_laws(instance)):
-        yield sampler, simpler
+    for step in (_one_draft, _fewer_tokens, _fewer_rows, _simpler_laws):
+        for simpler in step(instance):
+            yield sampler, simpler
+
+
+def _one_draft(instance: SamplerInstance) -> Iterator[SamplerInstance]:
+    """The draft as one law, where it is a pair."""
+    if instance.ranking is not None:
+        yield SamplerInstance(instance.group, instance.target, instance.draft)
 
 
 def _fewer_tokens(instance: SamplerInstance) -> Iterator[SamplerInstance]:
@@ -29,11 +36,10 @@ def _fewer_tokens(instance: SamplerInstance) -> Iterator[SamplerInstance]:
     for token in reversed(range(instance.vocab)):
         for other in range(instance.vocab):
             into = None if other == token else other
-            yield SamplerInstance(
-                instance.group,
-                _without_token(instance.target, token, into),
-                _without_token(instance.draft, token, into),
-            )
+            fewer = {
+                name: _without_token(table, token, into) for name, table in instance.tables.items()
+            }
+            yield SamplerInstance(instance.group, **fewer)
 
 
 def _without_token(table: LawTable, token: int, into: int | None) -> LawTable:
@@ -56,8 +62,7 @@ def _without_token(table: LawTable, token: int, into: int | None) -> LawTable:
 
 def _fewer_rows(instance: SamplerInstance) -> Iterator[SamplerInstance]:
     """Drop all rows but the first of a table, or one of them."""
-    for name in ("target", "draft"):
-        table: LawTable = getattr(instance, name)
+    for name, table in instance.tables.items():
         if len(table.rows) == 1:
             continue
         yield _with(instance, name, {(): table.rows[()]})
@@ -69,8 +74,7 @@ def _fewer_rows(instance: SamplerInstance) -> Iterator[SamplerInstance]:
 
 def _simpler_laws(instance: SamplerInstance) -> Iterator[SamplerInstance]:
     """Replace a row by each simpler law, the simplest first."""
-    for name in ("target", "draft"):
-        table: LawTable = getattr(instance, name)
+    for name, table in instance.tables.items():
         for context, law in table.rows.items():
             for simpler in _laws_below(law):
                 yield _with(instance, name, {**table.rows, context: simpler})
@@ -86,7 +90,4 @@ def _laws_below(law: Law) -> Iterable[Law]:
 
 
 def _with(instance: SamplerInstance, name: str, rows: dict[Path, Law]) -> SamplerInstance:
-    table = LawTable(rows)
-    if name == "target":
-        return SamplerInstance(instance.group, table, instance.draft)
-    return SamplerInstance(instance.group, instance.target, table)
+    return SamplerInstance(instance.group, **{**instance.tables, name: LawTable(rows)})

@@ -15,8 +15,10 @@ from rheocheck.adapters.single_draft import SingleDraft
 from rheocheck.adapters.specinfer import MultiRound
 from rheocheck.adapters.uniforms import draw_uniform
 from rheocheck.audit import sampler_check
+from rheocheck.audit.counterexample import counterexample_lines
 from rheocheck.audit.sampler_check import check_instance
 from rheocheck.audit.sampler_family import (
+    PAIR_GROUP,
     LawTable,
     SamplerInstance,
     instance_size,
@@ -26,7 +28,7 @@ from rheocheck.audit.sampler_family import (
 from rheocheck.audit.sampler_run import Limits
 from rheocheck.audit.sampler_stage import sampler_stage
 from rheocheck.certificate import EXIT_CODES, Verdict
-from rheocheck.errors import InputError
+from rheocheck.errors import InputError, ProgramError
 from rheocheck.protocols import Choose, LawFunction, Path
 from rheocheck.reference import worst_violation
 
@@ -321,3 +323,79 @@ def test_target_sampling_is_lossless_and_shared_duplicates_are_not(
     doubled = check_instance(SharedCoin((0, 0)), instance, limits, float("inf")).violation
     first = max(range(len(proposed)), key=lambda token: (proposed[token], -token))
     assert (doubled is None) == (law[first] in (0, 1))
+
+
+def by_the_pair(
+    target: LawFunction, draft: LawFunction, choose: Choose, tested_with: int = 1
+) -> Path:
+    """Ratio test of a token of the tempered draft; the ranking decides nothing."""
+    given: Any = draft(())
+    laws = given if isinstance(given, tuple) and isinstance(given[0], tuple) else (given, given)
+    token = choose.categorical(laws[1])
+    wanted, proposed = target(()), laws[tested_with]
+    if choose.bernoulli(min(Fraction(1), wanted[token] / proposed[token])):
+        return (token,)
+    excess = [max(t - d, Fraction(0)) for t, d in zip(wanted, proposed, strict=True)]
+    total = sum(excess, Fraction(0))
+    return (choose.categorical([mass / total for mass in excess]),)
+
+
+def by_the_ranking(target: LawFunction, draft: LawFunction, choose: Choose) -> Path:
+    """The fault: q where qT is meant. No draft of one law shows it."""
+    return by_the_pair(target, draft, choose, tested_with=0)
+
+
+def test_pairs_of_draft_laws_go_to_samplers_that_declare_them() -> None:
+    right, wrong = _declaring(by_the_pair), _declaring(by_the_ranking)
+    stage = stage_of(right, max_vocab=4)
+    assert stage.verdict is Verdict.CERTIFIED
+    assert stage.details["draft_pairs"]
+    assert "as a pair (ranking, tempered draft)" in stage.claim
+    assert any(row["group"] == PAIR_GROUP for row in stage.details["covered"])
+    found = stage_of(wrong, max_vocab=4)
+    assert found.verdict is Verdict.LOSSY
+    counterexample = found.details["counterexample"]
+    assert "the ranking law is used for the draft" in " ".join(counterexample["causes"])
+    assert {"path", "target", "ranking", "draft"} == set(counterexample["laws"][0])
+    shown = " ".join(counterexample_lines(counterexample))
+    assert "ranking (" in shown and ", draft (" in shown
+
+
+def test_without_the_declaration_every_draft_is_one_law() -> None:
+    stage = stage_of(by_the_ranking, max_vocab=4)
+    assert stage.verdict is Verdict.CERTIFIED
+    assert not stage.details["draft_pairs"]
+    assert "pair (" not in stage.claim
+
+
+def test_a_declaration_that_is_no_bool_is_refused() -> None:
+    with pytest.raises(ProgramError, match="draft_pairs is 1; required: a bool"):
+        stage_of(_declaring(by_the_pair, 1))
+
+
+def test_pairs_have_the_draft_within_the_rankings_support() -> None:
+    pairs = [i for i in sampler_family(pairs=True) if i.ranking is not None]
+    assert {i.group for i in pairs} == {PAIR_GROUP}
+    orders = set()
+    for instance in pairs:
+        given: Any = instance.given_draft(())
+        ranking, draft = given
+        assert sum(ranking) == sum(draft) == 1
+        assert all(q > 0 for q in ranking)
+        orders.add(
+            max(range(len(draft)), key=ranking.__getitem__)
+            == max(range(len(draft)), key=draft.__getitem__)
+        )
+    assert orders == {True, False}
+    assert not any(i.ranking for i in sampler_family())
+
+
+def _declaring(function: Any, value: Any = True) -> Any:
+    """The sampler with its declaration, as a function of its own."""
+
+    def sampler(target: LawFunction, draft: LawFunction, choose: Choose) -> Path:
+        result: Path = function(target, draft, choose)
+        return result
+
+    sampler.draft_pairs = value  # type: ignore[attr-defined]
+    return sampler
