@@ -23,6 +23,7 @@ from scipy import special, stats
 _POSITIVE_TILTS: NDArray[np.float64] = np.geomspace(0.002, 0.002 * 1.6**13, 14)
 TILTS: NDArray[np.float64] = np.concatenate((-_POSITIVE_TILTS[::-1], _POSITIVE_TILTS))
 DRAFT_SCORE_CLIP = 3.0
+SURPRISAL_CLIP = 12.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +76,34 @@ class ScoreSums:
 NO_SCORES = ScoreSums(0, 0.0, 0.0, np.zeros_like(TILTS))
 
 
-def score_sums(
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoreTerms:
+    """What each context adds to `ScoreSums`, for tests that look after every sample.
+
+    Attributes:
+      deviation: [samples] score of the token minus its mean under the law.
+      variance: [samples] variance of the score under the law.
+      cumulant: [samples, tilts] ln E exp(t * (score - mean)), or an upper bound of it.
+    """
+
+    deviation: NDArray[np.float64]
+    variance: NDArray[np.float64]
+    cumulant: NDArray[np.float64]
+
+    def total(self) -> ScoreSums:
+        """The sums over all samples."""
+        return ScoreSums(
+            len(self.deviation),
+            float(self.deviation.sum()),
+            float(self.variance.sum()),
+            self.cumulant.sum(axis=0),
+        )
+
+
+def score_terms(
     law: NDArray[np.float64], score: NDArray[np.float64], token: NDArray[np.int64]
-) -> ScoreSums:
-    """Sums of a score over contexts.
+) -> ScoreTerms:
+    """A score's terms, context by context.
 
     Args:
       law: [contexts, vocab] probabilities, each row summing to 1.
@@ -88,29 +113,56 @@ def score_sums(
       token: [contexts] tokens drawn.
 
     Returns:
-      The sums over the contexts whose token has positive probability.
+      The terms of the contexts whose token has positive probability, in order.
     """
     rows = np.arange(len(token))
     inside = law[rows, token] > 0
     law, score, token = law[inside], score[inside], token[inside]
-    rows = np.arange(len(token))
-    mean = (law * score).sum(axis=1)
+    mean, variance, cumulant = score_moments(law, score)
+    deviation = score[np.arange(len(token)), token] - mean
+    return ScoreTerms(deviation, variance, cumulant)
+
+
+def score_moments(
+    law: NDArray[np.float64], score: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Mean, variance and cumulants of a score in each context.
+
+    Args:
+      law: [contexts, vocab] probabilities, each row summing to 1.
+      score: [contexts, vocab] scores; ignored where the law has no mass.
+
+    Returns:
+      [contexts] means, [contexts] variances, [contexts, tilts] ln E exp(t * (score - mean)).
+    """
+    mean = (law * np.where(law > 0, score, 0.0)).sum(axis=1)
     centred = np.where(law > 0, score - mean[:, None], 0.0)
-    variance = (law * centred**2).sum()
-    cumulant = np.empty_like(TILTS)
+    variance = (law * centred**2).sum(axis=1)
+    cumulant = np.empty((len(law), len(TILTS)))
     for index, tilt in enumerate(TILTS):
         # ln E e^{tg} - t E g >= 0 by Jensen; log1p of the mean of expm1 keeps digits at small
         # tilts.
-        cumulant[index] = np.log1p((law * np.expm1(tilt * centred)).sum(axis=1)).sum()
-    return ScoreSums(len(token), float(centred[rows, token].sum()), float(variance), cumulant)
+        cumulant[:, index] = np.log1p((law * np.expm1(tilt * centred)).sum(axis=1))
+    return mean, variance, cumulant
+
+
+def score_sums(
+    law: NDArray[np.float64], score: NDArray[np.float64], token: NDArray[np.int64]
+) -> ScoreSums:
+    """Sums of a score over contexts: those of `score_terms`, same arguments."""
+    return score_terms(law, score, token).total()
 
 
 def surprisal(law: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Score -ln law: [contexts, vocab] nats, 0 where the law has no mass.
+    """Score min(-ln law, 12): [contexts, vocab] nats, 0 where the law has no mass.
 
-    Sharp against a wrong temperature, truncation or penalty; blind to what the draft does.
+    Sharp against a wrong temperature, truncation or penalty; blind to what the draft does. The clip
+    lets all tokens rarer than 6e-6 count alike: a fault among them shows by their mass, and no
+    single draw of one decides a run.
     """
-    return -np.log(law, out=np.zeros_like(law), where=law > 0)
+    logs = -np.log(law, out=np.zeros_like(law), where=law > 0)
+    clipped: NDArray[np.float64] = np.minimum(logs, SURPRISAL_CLIP)
+    return clipped
 
 
 def draft_score(target: NDArray[np.float64], draft: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -128,6 +180,42 @@ def draft_score(target: NDArray[np.float64], draft: NDArray[np.float64]) -> NDAr
     clipped = np.clip(np.nan_to_num(ratio, nan=0.0), -DRAFT_SCORE_CLIP, DRAFT_SCORE_CLIP)
     has_draft = draft.sum(axis=1, keepdims=True) > 0
     return np.where(has_draft & (target > 0), clipped, 0.0)
+
+
+def above_target(target: NDArray[np.float64], draft: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Score 1{draft > target}: [contexts, vocab] 0 or 1.
+
+    Its sum counts tokens of the sets that the draft overweights; the set is also the witness of the
+    tolerant test (`tolerant.py`). 0 in a context without a draft (a zero row).
+
+    Args:
+      target: [contexts, vocab] target law.
+      draft: [contexts, vocab] draft law; zero rows allowed.
+    """
+    return (draft > target).astype(np.float64)
+
+
+def acceptance_sums(
+    target: NDArray[np.float64], draft: NDArray[np.float64], accepted: NDArray[np.bool_]
+) -> ScoreSums:
+    """Accept tests of single drafts against their exact rate sum min(target, draft).
+
+    A rate off its mean shows another algorithm at work, which need not be a lossy one.
+
+    Args:
+      target: [contexts, vocab] target law.
+      draft: [contexts, vocab] law that the draft token was drawn from.
+      accepted: [contexts] whether the draft token was accepted.
+
+    Returns:
+      Sums of the score 1{accepted}.
+    """
+    rate = np.minimum(np.minimum(target, draft).sum(axis=1), 1.0)
+    laws = np.stack((1.0 - rate, rate), axis=1)
+    score = np.tile(np.array([0.0, 1.0]), (len(rate), 1))
+    # Not `score_terms`: a refusal at a rate of 1 must count against the sampler, not be left out.
+    mean, variance, cumulant = score_moments(laws, score)
+    return ScoreTerms(accepted - mean, variance, cumulant).total()
 
 
 def off_support(law: NDArray[np.float64], token: NDArray[np.int64]) -> NDArray[np.int64]:
