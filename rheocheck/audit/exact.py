@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, TypeAlias
 
+from rheocheck.audit.controls import all_fired, controls_json, controls_text
 from rheocheck.audit.exact_check import Finding, check_instance, describe, size, smaller_failing
+from rheocheck.audit.exact_controls import exact_controls
 from rheocheck.audit.exact_resume import as_entry, recalled
 from rheocheck.audit.instance_certificate import CertificateBuilder
 from rheocheck.audit.resume import Journal
@@ -101,7 +103,7 @@ def exact_stage(
     Returns:
       The stage: CERTIFIED if every defect is the integer 0 and the enumerators agree, LOSSY with
       the smallest counterexample found if a defect is not 0, INCONCLUSIVE if the enumerators
-      disagree on laws that are both lossless.
+      disagree on laws that are both lossless, or if a planted fault is not found.
 
     Raises:
       InputError: `jobs` below 1, `seed` or `max_eager_paths` below 0.
@@ -144,8 +146,11 @@ def exact_stage(
     if smallest is not None:
         details["counterexample"] = describe(smallest)
         details["witness"] = _witness(smallest)
-    verdict = _verdict(total)
-    details["summary"] = _summary(total, verdict)
+    controls = exact_controls()
+    verdict = _verdict(total) if all_fired(controls) else Verdict.INCONCLUSIVE
+    details["controls"] = controls_json(controls)
+    told = _summary(total, verdict) if all_fired(controls) else _counted(total)
+    details["summary"] = f"{told} {controls_text(controls)}"
     stage = StageResult(
         name="exact",
         verdict=verdict,
@@ -251,11 +256,15 @@ def _claim(total: GroupTotals, quick: bool, seed: int) -> str:
     )
 
 
-def _summary(total: GroupTotals, verdict: Verdict) -> str:
-    counted = (
+def _counted(total: GroupTotals) -> str:
+    return (
         f"{total.num_instances:,} instances, {total.num_classes:,} classes, "
-        f"{total.num_eager_paths:,} eager paths on {total.num_eager_instances:,} of them"
+        f"{total.num_eager_paths:,} eager paths on {total.num_eager_instances:,} of them."
     )
+
+
+def _summary(total: GroupTotals, verdict: Verdict) -> str:
+    counted = _counted(total).removesuffix(".")
     if verdict is Verdict.CERTIFIED:
         return f"{counted}: every defect is 0 and the two enumerators agree exactly."
     if verdict is Verdict.LOSSY:

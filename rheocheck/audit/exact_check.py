@@ -82,6 +82,24 @@ def check_instance(instance: Instance, max_eager_paths: int) -> Finding:
         pass
     except ProgramError as error:
         failure = f"the eager run: {error}"
+    finding = judge(instance, target, laws, failure)
+    return replace(finding, digests=digests_of(instance, target, draft, by_classes))
+
+
+def judge(
+    instance: Instance, target: Target, laws: dict[Method, RoundLaw], failure: str | None = None
+) -> Finding:
+    """Compare an instance's laws with the target and with one another.
+
+    Args:
+      instance: The instance, repeated in the result.
+      target: Its target.
+      laws: The law by "classes", and by "eager" where that ran.
+      failure: What the eager enumerator failed with, if it did.
+
+    Returns:
+      The finding, without digests.
+    """
     worst: Violation | None = None
     enumerator: Method | None = None
     disagreement = failure or _disagreement(laws)
@@ -98,7 +116,6 @@ def check_instance(instance: Instance, max_eager_paths: int) -> Finding:
         violation=worst,
         enumerator=enumerator,
         disagreement=disagreement,
-        digests=digests_of(instance, target, draft, by_classes),
     )
 
 

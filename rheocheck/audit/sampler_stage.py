@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterator
 from fractions import Fraction
 from typing import Any, TypeAlias
 
+from rheocheck.audit.controls import all_fired, controls_json, controls_text
 from rheocheck.audit.counterexample import (
     Counterexample,
     counterexample_json,
@@ -14,6 +15,7 @@ from rheocheck.audit.counterexample import (
 )
 from rheocheck.audit.resume import Journal
 from rheocheck.audit.sampler_check import Examined, examine
+from rheocheck.audit.sampler_controls import sampler_controls
 from rheocheck.audit.sampler_family import (
     VOCABS,
     SamplerInstance,
@@ -77,7 +79,8 @@ def sampler_stage(
 
     Returns:
       CERTIFIED if every instance was enumerated in full and none exceeds the tolerance; LOSSY with
-      the smallest counterexample found; INCONCLUSIVE if a bound was met first.
+      the smallest counterexample found; INCONCLUSIVE if a bound was met first, or if a
+      planted fault is not found.
 
     Raises:
       InputError: An argument is out of range.
@@ -99,8 +102,11 @@ def sampler_stage(
     if sweep.failing:
         deadline = time.monotonic() + _SHRINK_SECONDS
         smallest = smallest_failing(sampler, sweep.failing[0].instance, bounds, deadline, allowed)
+    controls = sampler_controls()
     verdict = Verdict.CERTIFIED
-    if sweep.failing:
+    if not all_fired(controls):
+        verdict = Verdict.INCONCLUSIVE
+    elif sweep.failing:
         verdict = Verdict.LOSSY
     elif sweep.stopped:
         verdict = Verdict.INCONCLUSIVE
@@ -124,7 +130,9 @@ def sampler_stage(
         details["witness"] = witness_of(sweep.failing[0])
     if smallest is not None:
         details["counterexample"] = counterexample_json(smallest)
-    details["summary"] = summary_of(sweep, len(instances), verdict)
+    details["controls"] = controls_json(controls)
+    told = summary_of(sweep, len(instances), verdict) if all_fired(controls) else ""
+    details["summary"] = f"{told} {controls_text(controls)}".strip()
     claim = claim_of(sweep, name, sampler, family_text(quick, seed, max_vocab, pairs), allowed)
     return StageResult(
         name=NAME,

@@ -29,7 +29,9 @@ from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from typing import Any, TypeAlias
 
+from rheocheck.audit.controls import all_fired, controls_json, controls_text
 from rheocheck.audit.resume import Journal
+from rheocheck.audit.universal_controls import universal_controls
 from rheocheck.audit.universal_points import (
     Chunk,
     Finding,
@@ -93,7 +95,13 @@ def universal_stage(
             progress(NAME, done, total)
     rows = [_row(index, shape, chunks) for index, shape in enumerate(chosen)]
     findings = [finding for chunk in chunks for finding in chunk.findings]
-    return _result(chosen, rows, findings, quick, full, seed, time.perf_counter() - started)
+    stage = _result(chosen, rows, findings, quick, full, seed, time.perf_counter() - started)
+    controls = universal_controls(seed)
+    stage.details["controls"] = controls_json(controls)
+    stage.details["summary"] += f". {controls_text(controls)}"
+    if not all_fired(controls):
+        stage.verdict, stage.claim = Verdict.INCONCLUSIVE, None
+    return stage
 
 
 def _tasks(shapes: list[Shape]) -> Iterator[tuple[int, Shape, int, int]]:

@@ -31,6 +31,9 @@ def print_all_laws(stage: StageResult, console: Console) -> None:
         "complete: every sign cell was visited; drawn: so many distinct ones were; miss below: the "
         "probability that a lossy shape shows no defect."
     )
+    controls = stage.details["controls"]
+    fired = sum(control["fired"] for control in controls)
+    console.print(f"planted controls: {fired} of {len(controls)} judged as they must be.")
     witness = stage.details.get("witness")
     if witness is not None:
         for line in witness_lines(witness):

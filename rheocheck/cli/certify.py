@@ -127,7 +127,11 @@ def _print_stage(stage: StageResult, report: Report) -> None:
     console = Console(highlight=False)
     details = stage.details
     totals = {**details, "name": "all"}
-    print_table(_table("family", [*details["groups"], totals]), console)
+    table = _table("family", [*details["groups"], totals])
+    fired = sum(control["fired"] for control in details["controls"])
+    in_all = len(details["controls"])
+    table.add_row("planted controls", f"{fired} of {in_all}", *"-----")
+    print_table(table, console)
     print_table(_table("named edge cases, each under every rule", details["edge_cases"]), console)
     console.print(
         f"cases: instances checked; classes: classes of draws visited; eager: paths run by the "
