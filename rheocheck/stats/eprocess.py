@@ -27,7 +27,7 @@ from rheocheck.stats.inputs import checked_level
 from rheocheck.stats.scores import NO_SCORES, TILTS, ScoreSums, ScoreTerms
 
 STATE_VERSION = 1
-# Samples whose wealth is computed at once: 28 tilts of them stay in cache.
+# Samples whose wealth is computed at once: all tilts of them stay in cache.
 _CHUNK = 4096
 
 
