@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import scipy
+from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -27,12 +28,18 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 from rheocheck.stats.pit import ecdf_band  # noqa: E402
-from tests.benchmarks.calibration_cases import FAMILIES, LEVELS, Kind  # noqa: E402
+from tests.benchmarks.calibration_cases import FAMILIES, LEVELS, Family, Kind  # noqa: E402
 
+# Runs of one family that share a generator.
+CHUNK = 500
 # Chance that a sound statistic is out of one band; some 80 bands are looked at.
 BAND_LEVEL = 1e-4
 # Curves of the plot leave their band anywhere with this probability.
 PLOT_ALPHA = 0.01
+
+
+# Families whose laws and tables this process has prepared.
+_PREPARED: dict[type[Family], Family] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +67,31 @@ class Row:
     sound: bool | None
 
 
-def null_p_values(runs: int, seed: int, families: Any = FAMILIES) -> dict[str, NDArray[np.float64]]:
-    """[runs] p-values of every case, by name."""
-    found: dict[str, NDArray[np.float64]] = {}
-    for index, family_type in enumerate(families):
-        family = family_type()
-        rng = np.random.default_rng((seed, index))
-        values = {name: np.empty(runs) for name in family.cases}
-        for run in range(runs):
-            for name, p_value in family.run(rng).items():
-                values[name][run] = p_value
-        found.update(values)
-    return found
+def null_p_values(
+    runs: int, seed: int, families: Any = FAMILIES, jobs: int = 1
+) -> dict[str, NDArray[np.float64]]:
+    """[runs] p-values of every case, by name; the same for every number of jobs."""
+    tasks = [
+        (family, (seed, index, start), min(CHUNK, runs - start))
+        for start in range(0, runs, CHUNK)
+        for index, family in enumerate(families)
+    ]
+    parts = Parallel(n_jobs=jobs)(delayed(_null_chunk)(*task) for task in tasks)
+    found: dict[str, list[NDArray[np.float64]]] = {}
+    for part in parts:
+        for name, values in part.items():
+            found.setdefault(name, []).append(values)
+    return {name: np.concatenate(values) for name, values in found.items()}
+
+
+def _null_chunk(
+    family: type[Family], seed: tuple[int, ...], runs: int
+) -> dict[str, NDArray[np.float64]]:
+    if family not in _PREPARED:
+        _PREPARED[family] = family()
+    case, rng = _PREPARED[family], np.random.default_rng(seed)
+    results = [case.run(rng) for _ in range(runs)]
+    return {name: np.array([result[name] for result in results]) for name in case.cases}
 
 
 def judge(
@@ -184,10 +204,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=2026)
+    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path, default=ROOT / "reports" / "gallery")
     given = parser.parse_args()
     begin = time.perf_counter()
-    p_values = null_p_values(given.runs, given.seed)
+    p_values = null_p_values(given.runs, given.seed, jobs=given.jobs)
     expected = kinds()
     rows = [judge(name, expected[name], values) for name, values in p_values.items()]
     given.out.mkdir(parents=True, exist_ok=True)
