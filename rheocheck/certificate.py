@@ -75,7 +75,10 @@ class StageResult(BaseModel):
 
 
 class Report(BaseModel):
-    """One run of a command: its verdict, its stages and where it was made."""
+    """One run of a command: its verdict, its stages and where it was made.
+
+    `localisation` says where in decoding a fault sits; null where nothing was found or looked for.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -86,6 +89,7 @@ class Report(BaseModel):
     settings: dict[str, Any] = Field(default_factory=dict)
     stages: list[StageResult]
     facts: dict[str, Any] = Field(default_factory=dict)
+    localisation: dict[str, Any] | None = None
     environment: dict[str, str] = Field(default_factory=dict)
     seconds: float | None = None
 

@@ -34,3 +34,7 @@ class WeightsError(InputError):
 
 class BackendError(RheocheckError):
     """A model backend failed the start-up check: its tree logits are not those of its paths."""
+
+
+class TraceError(InputError):
+    """A trace is truncated, corrupt or not of the layout asked for; names record and shard."""

@@ -1,0 +1,261 @@
+"""What a batch of rounds shows by itself: exact violations, and the facts that localise them."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rheocheck.audit.laws import total_variation
+from rheocheck.audit.trace_rule import Tests, node_tests, probe_laws, role_law
+from rheocheck.config import RULES, Rule
+from rheocheck.errors import TraceError
+from rheocheck.traces.reader import Batch
+from rheocheck.traces.trees import PROBE, RESIDUAL, ROLES
+
+OFF_SUPPORT = "emitted a token of probability 0"
+DECIDED = "the recorded laws and uniforms decide otherwise"
+PROBE_LAW = "the law that verification took the probe to come from is not the draft's"
+MISDRAWN = "the probe is not the one that its uniform draws"
+NUMERICS = "the verifier's law is not the target's by plain decoding: too far apart for rounding"
+REPEATED = "one uniform stands for two draws of a round"
+KINDS = (OFF_SUPPORT, DECIDED, PROBE_LAW, MISDRAWN, NUMERICS, REPEATED)
+
+# Two float32 evaluations of one law differ by some 1e-6; a thousand times that is no rounding.
+NUMERICS_LIMIT = 1e-3
+HALF_PRECISION = ("bfloat16", "float16", "bf16", "fp16")
+# How far a decision may be from its threshold and still be the rounding of the trace's dtype.
+ROUNDING = {8: 1e-9, 4: 1e-5, 2: 2e-3}
+# A uniform of 24 bits or fewer repeats by chance; only those of float64 are compared.
+_FEW_BITS = 2.0**24
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """What a run's settings say about verification.
+
+    Attributes:
+      rule: Of verification.
+      num_top: Deterministic children of a node.
+    """
+
+    rule: Rule
+    num_top: int
+
+
+@dataclass(slots=True, eq=False)
+class Facts:
+    """Facts of a batch, one row for each emitted token; filled in step by step.
+
+    Attributes:
+      violated: By kind: [emitted] True where the token's step violates; kinds not looked at are
+        absent.
+      role: By kind: [emitted] role that a violation of that kind belongs to, index into `ROLES`.
+      emitted_role: [emitted] role in which each token was emitted, or None without trees.
+      role_law: [emitted, roles] its exact probabilities given the tree, or None.
+      wanted: By kind: what a violation should have been, one value a row, for the witness.
+      got: By kind: what was recorded instead.
+      num_tests: Decisions made again.
+      num_rounded: Of them, those that differ within rounding.
+      distance: [emitted] TV between verifier and plain decoding, or None.
+    """
+
+    violated: dict[str, NDArray[np.bool_]]
+    role: dict[str, NDArray[np.int64]]
+    emitted_role: NDArray[np.int64] | None
+    role_law: NDArray[np.float64] | None = None
+    wanted: dict[str, NDArray[Any]] = field(default_factory=dict)
+    got: dict[str, NDArray[Any]] = field(default_factory=dict)
+    num_tests: int = 0
+    num_rounded: int = 0
+    distance: NDArray[np.float64] | None = None
+
+
+def scheme_of(settings: dict[str, Any]) -> Scheme | None:
+    """The scheme in a run's settings; None where no rule is given.
+
+    Raises:
+      TraceError: A rule that does not exist, or a num_top that is no count.
+    """
+    rule, num_top = settings.get("rule"), settings.get("num_top", 0)
+    if rule is None:
+        return None
+    if rule not in RULES:
+        raise TraceError(f"settings of the trace: rule = {rule!r}: must be one of {RULES}")
+    if not isinstance(num_top, int) or isinstance(num_top, bool) or num_top < 0:
+        raise TraceError(f"settings of the trace: num_top = {num_top!r}: must be an integer >= 0")
+    return Scheme(rule, num_top)
+
+
+def batch_facts(batch: Batch, settings: dict[str, Any]) -> Facts:
+    """Look at every round of a batch.
+
+    Args:
+      batch: Rounds.
+      settings: Of their run.
+
+    Returns:
+      The facts.
+
+    Raises:
+      TraceError: Settings that are not as they must be.
+    """
+    laws, trees = batch.laws, batch.trees
+    rows = np.arange(len(batch.token))
+    violated = {OFF_SUPPORT: ~(laws.null[rows, laws.column] > 0)}
+    emitted_role = None if trees is None else trees.emitted_role()
+    unknown = np.full(len(rows), -1)
+    role = {OFF_SUPPORT: unknown if emitted_role is None else emitted_role}
+    facts = Facts(violated, role, emitted_role)
+    _numerics(batch, settings, facts)
+    scheme = scheme_of(settings)
+    if trees is None:
+        return facts
+    _probe_draws(batch, facts)
+    if "node_uniform" in batch.arrays:
+        _repeated(batch, facts)
+    if scheme is None:
+        return facts
+    used, drawn = probe_laws(laws, trees, scheme.num_top)
+    if used is not None and drawn is not None:
+        _compare_probe_laws(batch, used, drawn, facts)
+    needs_probe = scheme.rule != "onehot" and bool((trees.role == PROBE).any())
+    if laws.rest.any() or (used is None and needs_probe):
+        return facts
+    probe = np.zeros_like(laws.target) if used is None else used
+    child = laws.column_of(trees.token)
+    tests = node_tests(laws.target, child, trees.role, probe, scheme.rule)
+    facts.role_law = role_law(tests, trees)
+    _decide(batch, tests, ROUNDING[_itemsize(batch)], facts)
+    return facts
+
+
+def _itemsize(batch: Batch) -> int:
+    """Bytes of the coarsest law in the batch."""
+    sides = ("target", "draft", "probe")
+    names = [f"{side}_{form}" for side in sides for form in ("law", "logits", "mass")]
+    return min(int(batch.arrays[name].dtype.itemsize) for name in names if name in batch.arrays)
+
+
+def _numerics(batch: Batch, settings: dict[str, Any], facts: Facts) -> None:
+    """Distance of the verifier's law to plain decoding's."""
+    laws = batch.laws
+    if laws.plain is None:
+        return
+    facts.distance = total_variation(laws.target, laws.plain)
+    dtype = str(settings.get("dtype", "")).removeprefix("torch.")
+    if dtype not in HALF_PRECISION and _itemsize(batch) > 2:
+        facts.violated[NUMERICS] = facts.distance > NUMERICS_LIMIT
+        standing = np.full(len(batch.token), -1)
+        facts.role[NUMERICS] = standing if batch.trees is None else batch.trees.node_role
+        facts.got[NUMERICS] = facts.distance
+
+
+def _compare_probe_laws(
+    batch: Batch, used: NDArray[np.float64], drawn: NDArray[np.float64], facts: Facts
+) -> None:
+    looked = drawn.any(axis=1)
+    # Each entry is within the dtype's rounding, and so is half the sum of the differences.
+    limit = 1e3 * ROUNDING[_itemsize(batch)]
+    distance = np.where(looked, total_variation(used, drawn), 0.0)
+    facts.violated[PROBE_LAW] = ~(distance <= max(limit, 1e-6))
+    facts.role[PROBE_LAW] = np.full(len(distance), PROBE)
+    facts.got[PROBE_LAW] = distance
+
+
+def _decide(batch: Batch, tests: Tests, tolerance: float, facts: Facts) -> None:
+    """Make every decision again; what could not come about otherwise needs no uniform."""
+    trees, laws = batch.trees, batch.laws
+    assert trees is not None
+    rows, ended = np.arange(len(batch.token)), trees.taken < 0
+    taken_at = (tests.order == trees.taken[:, None]).argmax(axis=1)
+    has_child = trees.role >= 0
+    roles = np.take_along_axis(trees.role, tests.order, axis=1)
+    if trees.uniform is None:
+        impossible = ~ended & (tests.acceptance[rows, taken_at] == 0)
+        violated, rounded = impossible, np.zeros(len(rows), dtype=bool)
+        role = roles[rows, taken_at].copy()
+        wanted = np.full(len(rows), -1)
+        going = ended
+    else:
+        uniform = np.take_along_axis(trees.uniform, tests.order, axis=1)
+        accepts = (uniform < tests.acceptance) & np.take_along_axis(has_child, tests.order, axis=1)
+        hit, first = accepts.any(axis=1), accepts.argmax(axis=1)
+        differs = np.where(hit, ended | (tests.order[rows, first] != trees.taken), ~ended)
+        # The first test in the walk whose outcome is not the recorded one.
+        recorded_at = np.where(ended, tests.order.shape[1], taken_at)
+        computed_at = np.where(hit, first, tests.order.shape[1])
+        at = np.minimum(np.minimum(recorded_at, computed_at), tests.order.shape[1] - 1)
+        gap = np.abs(uniform - tests.acceptance)[rows, at]
+        rounded = differs & (gap <= tolerance)
+        violated = differs & ~rounded
+        role = roles[rows, at].copy()
+        token = np.take_along_axis(trees.token, tests.order, axis=1)
+        wanted = np.where(hit, token[rows, first], -1)
+        going = ended & ~hit
+    mass = tests.residual[rows, laws.column]
+    wrong_final = going & ~(mass > 0)
+    if trees.final_uniform is not None:
+        running = tests.residual.cumsum(axis=1)
+        point = trees.final_uniform * running[:, -1]
+        place = (running <= point[:, None]).sum(axis=1).clip(max=running.shape[1] - 1)
+        above = running[rows, laws.column]
+        gap = np.maximum(above - mass - point, point - above)
+        other = going & (place != laws.column) & ~violated
+        near = other & (mass > 0) & (gap <= tolerance)
+        wrong_final, rounded = other & ~near, rounded | near
+        ids = place if laws.ids is None else laws.ids[rows, place]
+        wanted = np.where(wrong_final, ids, wanted)
+    ends_as = np.where(has_child.any(axis=1), RESIDUAL, RESIDUAL + 1)
+    facts.violated[DECIDED] = violated | wrong_final
+    facts.role[DECIDED] = np.where(wrong_final & ~violated, ends_as, role)
+    facts.wanted[DECIDED], facts.got[DECIDED] = wanted, batch.token
+    facts.num_tests = int(has_child.sum() + ended.sum())
+    facts.num_rounded = int(rounded.sum())
+
+
+def _probe_draws(batch: Batch, facts: Facts) -> None:
+    """Whether each probe is where its uniform falls; a violation stands at its round's start."""
+    assert batch.trees is not None
+    probes = batch.trees.probes
+    if probes is None or probes.uniform is None:
+        return
+    tolerance = ROUNDING[int(batch.arrays["probe_below"].dtype.itemsize)]
+    gap = np.maximum(probes.below - probes.uniform, probes.uniform - probes.below - probes.mass)
+    _mark(batch, probes.record[gap > tolerance], MISDRAWN, PROBE, facts)
+
+
+def _repeated(batch: Batch, facts: Facts) -> None:
+    """Equal uniforms within a record, where they have more than 24 bits."""
+    parts = []
+    nodes = np.repeat(np.arange(len(batch.request)), batch.arrays["num_nodes"])
+    for name in ("node_uniform", "probe_uniform", "final_uniform"):
+        values = batch.arrays.get(name)
+        if values is None or values.dtype != np.float64:
+            continue
+        record = nodes if name != "final_uniform" else np.arange(len(batch.request))
+        kept = np.ones(len(values), dtype=bool)
+        if name == "probe_uniform":
+            kept = batch.arrays["node_role"] == PROBE
+        parts.append((record[kept], values[kept]))
+    if not parts:
+        return
+    record, value = (np.concatenate([part[side] for part in parts]) for side in (0, 1))
+    if (value * _FEW_BITS == np.floor(value * _FEW_BITS)).mean() > 0.5:
+        return
+    order = np.lexsort((value, record))
+    same = (np.diff(record[order]) == 0) & (np.diff(value[order]) == 0)
+    _mark(batch, record[order][1:][same], REPEATED, -1, facts)
+
+
+def _mark(batch: Batch, record: NDArray[Any], kind: str, role: int, facts: Facts) -> None:
+    """A violation of whole records, shown at their first emitted tokens."""
+    bad = np.zeros(len(batch.request), dtype=bool)
+    bad[record.astype(np.int64)] = True
+    facts.violated[kind] = bad[batch.record] & (batch.step == 0)
+    facts.role[kind] = np.full(len(batch.record), role)
+
+
+def role_name(role: int) -> str:
+    """Name of a role; "root" for what stands at no drafted node."""
+    return ROLES[role] if role >= 0 else "root"
