@@ -84,8 +84,8 @@ class Localiser:
         """The section of the report, JSON values only.
 
         Args:
-          replay: Shell line that audits the trace; the first violation's record is added to it. None:
-            no trace was saved.
+          replay: Shell line that audits the trace; the first violation's record is added to it.
+            None: no trace was saved.
 
         Returns:
           Violations and deviations, largest first, the token set, the first violation and its

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from rheocheck.audit.findings import LOSSY_LEVEL, StageFindings, settle
 from rheocheck.audit.localise import Localiser
+from rheocheck.audit.trace_alignment import Alignment
 from rheocheck.audit.trace_facts import (
     DECIDED,
     MISDRAWN,
@@ -71,6 +72,7 @@ class Seen:
     distance_max: float = 0.0
     has_draft: bool = True
     localiser: Localiser = field(default_factory=Localiser)
+    alignment: Alignment = field(default_factory=Alignment)
 
     def observe(self, batch: Batch, facts: Facts, run: str) -> None:
         """Take in a batch."""
@@ -101,6 +103,7 @@ class Seen:
         self.num_tests += facts.num_tests
         self.num_rounded += facts.num_rounded
         self.localiser.observe(batch, facts, run)
+        self.alignment.observe(batch)
 
 
 def run_trace_audit(path: Path, seed: int = 0) -> Report:
@@ -152,6 +155,8 @@ def _run_name(index: Index, run: int) -> str:
 
 def _stages(seen: Seen, replay: str) -> list[StageFindings]:
     found = [_support(seen, replay), _sampled(seen, replay)]
+    if seen.alignment.num_rows:
+        found.append(_stale(seen, replay))
     if {DECIDED, REPEATED} & seen.violations.keys():
         found.append(_draws(seen, replay))
     if seen.role_laws:
@@ -237,6 +242,35 @@ def _tokens_needed(level: float) -> int:
     return int(np.ceil(MOST_TOKENS * (few / NAMED_TV) ** 2))
 
 
+def _stale(seen: Seen, replay: str) -> StageFindings:
+    """Whether laws stand beside the tokens of another row: which way, if they do."""
+    shift = seen.alignment.shift()
+    assert shift is not None
+    summary = shift.describe()
+    if shift.found == 1:
+        summary = f"laws are stale by one row: {summary}"
+    return StageFindings(
+        StageResult(
+            name="stale",
+            verdict=Verdict.NO_EVIDENCE,
+            statistic=shift.log_e[0],
+            threshold=-float(np.log(shift.alpha)),
+            sample_size=shift.num_rows,
+            replay=replay,
+            details={
+                "summary": summary,
+                "statistic_is": "log of the evidence against laws that are in place",
+                "shift_found": shift.found,
+                "log_e": {str(key): value for key, value in shift.log_e.items()},
+                "mean_log_likelihood": {
+                    str(key): value for key, value in shift.log_likelihood.items()
+                },
+            },
+        ),
+        {"laws in place": shift.p_value(0)},
+    )
+
+
 def _draws(seen: Seen, replay: str) -> StageFindings:
     summary = (
         f"{seen.records:,} rounds, {seen.num_tests:,} decisions made again, {seen.num_rounded:,} "
@@ -315,6 +349,10 @@ def _not_checked(seen: Seen, index: Index) -> list[str]:
         )
     elif REPEATED not in seen.violations:
         lacking.append("no uniforms: single decisions")
+    if not seen.alignment.num_rows:
+        lacking.append("laws that are stale by a row: no text of three tokens with complete laws")
+    elif seen.alignment.skipped:
+        lacking.append(f"stale laws beyond {seen.alignment.num_rows:,} tokens")
     if not seen.pits:
         lacking.append("no probe_below and probe_at: whether survival depends on the probe")
     return lacking

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import typer
 
-from rheocheck.certificate import EXIT_CODES
+from rheocheck.cli.audit_trace import audit_trace, finish
 from rheocheck.cli.outputs import check_outputs
 from rheocheck.errors import InputError
 
 
 def audit(
+    context: typer.Context,
     model: str = typer.Option("tiny", metavar="NAME", help="tiny, llama31, vicuna13b or dsl8b."),
     target: Path | None = typer.Option(None, metavar="DIR", help="Target checkpoint of your own."),
     draft: Path | None = typer.Option(None, metavar="DIR", help="EAGLE-3 head of your own."),
@@ -27,6 +28,8 @@ def audit(
     seed: int = typer.Option(0, metavar="N", help="Key of all randomness."),
     jobs: int = typer.Option(2, metavar="N", help="Most processes; changes no result."),
     device: str = typer.Option("cpu", metavar="NAME", help="cpu, cuda, cuda:1, ..."),
+    trace: Path | None = typer.Option(None, metavar="DIR", help="Audit a trace; runs no model."),
+    record: int | None = typer.Option(None, metavar="N", help="Only this record of the trace."),
     json_file: Path | None = typer.Option(None, "--json", metavar="FILE", help="Write JSON."),
     html_file: Path | None = typer.Option(None, "--html", metavar="FILE", help="Write a page."),
 ) -> None:
@@ -34,7 +37,12 @@ def audit(
 
     Example: rheocheck audit --num-prompts 500 --json audit.json --html audit.html
     """
-    check_outputs([json_file, html_file], [prompts])
+    check_outputs([json_file, html_file], [prompts, trace])
+    if trace is not None:
+        given = [name for name in context.params if _is_given(context, name)]
+        audit_trace(trace, record, seed, json_file, html_file, given)
+    if record is not None:
+        raise InputError("--record names a record of a trace; it needs --trace")
     if importlib.util.find_spec("torch") is None:
         raise InputError(
             "the audit runs models with torch, which is not installed; install it with "
@@ -44,7 +52,7 @@ def audit(
 
     from rheocheck.audit.run import run_audit
     from rheocheck.audit.settings import AuditSettings, make_config
-    from rheocheck.cli.console import print_report, progress_bars
+    from rheocheck.cli.console import progress_bars
 
     settings = AuditSettings(
         model=model,
@@ -68,11 +76,10 @@ def audit(
     )
     with progress_bars(Console(stderr=True)) as progress:
         report = run_audit(settings, progress)
-    print_report(report, Console())
-    if json_file is not None:
-        report.write_json(json_file)
-    if html_file is not None:
-        from rheocheck.reports import render_html
+    finish(report, json_file, html_file)
 
-        html_file.write_text(render_html(report), encoding="utf-8")
-    raise typer.Exit(EXIT_CODES[report.verdict])
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    """Whether an option stands on the command line."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"

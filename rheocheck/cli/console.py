@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rheocheck.certificate import Report, StageResult, Verdict
+from rheocheck.cli.localisation import print_localisation
 
 ProgressCallback: TypeAlias = Callable[[str, int, int], None]
 """Called with (what is being done, units done, units in all)."""
@@ -113,6 +114,11 @@ def print_report(report: Report, console: Console) -> None:
     for stage in report.stages:
         _print_stage(stage, console)
     _print_facts(report.facts, console)
+    for lacking in report.facts.get("not_checked", []):
+        line = f"Not checked: {escape(printable(str(lacking)))}"
+        console.print(line, highlight=False, soft_wrap=True)
+    if report.localisation is not None:
+        print_localisation(report.localisation, console)
     console.print()
     for claim in report.claims:
         console.print(f"[bold]Claim.[/] {escape(printable(claim))}", highlight=False)
@@ -134,6 +140,9 @@ def _print_stage(stage: StageResult, console: Console) -> None:
         console.print(
             f"[bold]{escape(stage.name)}[/] {escape(printable(summary))}", highlight=False
         )
+    for number, step in enumerate(stage.details.get("steps", [])):
+        shown = ", ".join(f"{key} {format_value(value)}" for key, value in step.items())
+        console.print(f"  step {number}: {escape(shown)}", highlight=False, soft_wrap=True)
     if stage.verdict in (Verdict.LOSSY, Verdict.SUSPECT, Verdict.INCONCLUSIVE):
         witness = stage.details.get("witness")
         if isinstance(witness, dict):

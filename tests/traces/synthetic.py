@@ -1,6 +1,5 @@
 """Small traces of made-up laws, honest or with a fault, written by the writer of the page."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +9,6 @@ from numpy.typing import NDArray
 from rheocheck.traces.writer import TraceWriter
 
 VOCAB = 12
-
-
-@dataclass(frozen=True)
-class Chain:
-    """One drafted token a round, verified with min(1, target/draft): a tree of one probe."""
-
-    target: NDArray[np.float64]
-    draft: NDArray[np.float64]
-    drafted: int
-    accept: float
-    final: float
 
 
 def random_laws(rng: np.random.Generator, rows: int, vocab: int = VOCAB) -> NDArray[np.float64]:
