@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from rheocheck.audit.trace_rule import node_tests
 from rheocheck.config import RULES, Rule
@@ -10,12 +11,12 @@ from rheocheck.gpu.verification import node_acceptance
 from rheocheck.traces.trees import FILLER, PROBE, TOP
 
 
-def random_law(rng: np.random.Generator, vocab: int) -> np.ndarray:  # type: ignore[type-arg]
+def random_law(rng: np.random.Generator, vocab: int) -> NDArray[np.float64]:
     """Small integers over their sum: zeros, ties and point masses are common."""
     while True:
         weights = rng.integers(0, 5, vocab).astype(float) * (rng.random(vocab) < 0.7)
         if weights.sum():
-            return weights / weights.sum()
+            return np.asarray(weights / weights.sum(), dtype=np.float64)
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -3,16 +3,17 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from rheocheck.traces.reader import open_trace, read_batches, read_record
+from rheocheck.traces.reader import Batch, open_trace, read_batches, read_record
 from rheocheck.traces.writer import TraceWriter
 from tests.traces.synthetic import VOCAB, random_laws, write_chains
 
 
-def one_batch(folder: Path):  # type: ignore[no-untyped-def]
+def one_batch(folder: Path) -> Batch:
     (batch,) = read_batches(open_trace(folder))
     return batch
 
@@ -25,7 +26,7 @@ def test_dense_logits_and_sparse_laws_are_the_same_laws(tmp_path: Path) -> None:
     draft[1] = 0
     token = [0, 1, 5, 11]
 
-    def sparse(laws):  # type: ignore[no-untyped-def]
+    def sparse(laws: Any) -> tuple[Any, Any, Any]:
         row, ids = laws.nonzero()
         order = rng.permutation(len(row))
         order = order[np.argsort(row[order], kind="stable")]  # ids of a row in any order
@@ -63,6 +64,7 @@ def test_dense_logits_and_sparse_laws_are_the_same_laws(tmp_path: Path) -> None:
         listed = laws.target[np.arange(4), laws.column]
         np.testing.assert_allclose(listed, target[np.arange(4), token], atol=1e-14)
         np.testing.assert_allclose(laws.target.sum(1), 1)
+        assert laws.plain is not None
         np.testing.assert_allclose(laws.plain.sum(1), 1)
 
 
