@@ -82,8 +82,7 @@ def mean_rate_lower(hits: int, num_samples: int, alpha: float) -> float:
       min(Clopper-Pearson's bound, (hits - 1) / n). Hoeffding: P(hits >= k) is at most that of the
       binomial with the same mean wherever k >= n * mean + 1; the second term keeps to that range.
 
-    Source: Hoeffding (1956), On the distribution of the number of successes in independent trials,
-    Theorem 4.
+    Source: Hoeffding (1956), On the distribution of the number of successes in independent trials.
     """
     if hits == 0:
         return clopper_pearson_lower(hits, num_samples, alpha)

@@ -68,11 +68,18 @@ class Row:
 
 
 def null_p_values(
-    runs: int, seed: int, families: Any = FAMILIES, jobs: int = 1
+    runs: int,
+    seed: int,
+    families: Any = FAMILIES,
+    jobs: int = 1,
+    folder: Path | None = None,
 ) -> dict[str, NDArray[np.float64]]:
-    """[runs] p-values of every case, by name; the same for every number of jobs."""
+    """[runs] p-values of every case, by name; the same for every number of jobs.
+
+    Finished chunks are kept in `folder`, where one is given, and a run that was cut off goes on.
+    """
     tasks = [
-        (family, (seed, index, start), min(CHUNK, runs - start))
+        (family, (seed, index, start), min(CHUNK, runs - start), folder)
         for start in range(0, runs, CHUNK)
         for index, family in enumerate(families)
     ]
@@ -85,13 +92,24 @@ def null_p_values(
 
 
 def _null_chunk(
-    family: type[Family], seed: tuple[int, ...], runs: int
+    family: type[Family], seed: tuple[int, ...], runs: int, folder: Path | None
 ) -> dict[str, NDArray[np.float64]]:
+    name = f"{family.__name__}-{'-'.join(map(str, seed))}-{runs}.npz"
+    if folder is not None and (folder / name).exists():
+        with np.load(folder / name) as kept:
+            return {case: kept[case] for case in kept.files}
     if family not in _PREPARED:
         _PREPARED[family] = family()
     case, rng = _PREPARED[family], np.random.default_rng(seed)
     results = [case.run(rng) for _ in range(runs)]
-    return {name: np.array([result[name] for result in results]) for name in case.cases}
+    found = {name: np.array([result[name] for result in results]) for name in case.cases}
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        partial = folder / f"partial-{name}"
+        with partial.open("wb") as file:
+            np.savez(file, allow_pickle=False, **found)
+        partial.rename(folder / name)
+    return found
 
 
 def judge(
@@ -205,10 +223,11 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=2026)
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--resume", type=Path, help="folder of finished chunks, kept and reused")
     parser.add_argument("--out", type=Path, default=ROOT / "reports" / "gallery")
     given = parser.parse_args()
     begin = time.perf_counter()
-    p_values = null_p_values(given.runs, given.seed, jobs=given.jobs)
+    p_values = null_p_values(given.runs, given.seed, jobs=given.jobs, folder=given.resume)
     expected = kinds()
     rows = [judge(name, expected[name], values) for name, values in p_values.items()]
     given.out.mkdir(parents=True, exist_ok=True)

@@ -114,7 +114,7 @@ class Statistics:
             sums = self._sums(name, sample, prompts)
             found[name] = abs(sums.z)
             if name in VALID:
-                found[VALID[name]] = -np.log(chernoff_p(sums))
+                found[VALID[name]] = -np.log(max(chernoff_p(sums), 1e-300))
         by_token = np.bincount(sample.key % self.vocab, sample.count, minlength=self.vocab)
         found[CHI_SQUARES[0]] = pearson_all_cells(by_token, self.mixture)
         law = self.contexts.target.ravel()[sample.key] / self.num_prompts

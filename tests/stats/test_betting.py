@@ -95,3 +95,11 @@ def test_units_with_unlike_means_are_bounded_on_average() -> None:
         if mean_upper_bound(values, 0.1) < rates.mean() - 1e-12:
             missed += float(np.prod(np.where(values == 1.0, rates, 1.0 - rates)))
     assert missed <= 0.1
+
+
+def test_one_unit_by_hand() -> None:
+    """One zero at alpha 1/2: the bold purse doubles where 1 / (1 - mean) = 2, at a mean of 1/2.
+
+    The cautious share of 1e-4 stays near 1 and moves the bound by about a ten-thousandth.
+    """
+    assert mean_upper_bound([0.0], 0.5) == pytest.approx(0.5, abs=1e-4)
