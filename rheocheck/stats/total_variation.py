@@ -7,6 +7,7 @@ here: by De Moivre's formula for draws from one law, and from the Poisson-binomi
 cell's count when every draw has its own context.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,7 +55,13 @@ class PlugInDistance:
 
 
 def total_variation(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Half the L1 distance along the last axis: [..., vocab], [..., vocab] -> [...]."""
+    """Half the L1 distance along the last axis: [..., vocab], [..., vocab] -> [...].
+
+    NaN where a law has NaN: this is the inner loop of the exact stages, and laws are checked there.
+
+    Raises:
+      InputError: Vocabularies of unlike size.
+    """
     if np.shape(first)[-1:] != np.shape(second)[-1:]:
         raise InputError(f"shapes {np.shape(first)} and {np.shape(second)}: one vocabulary needed")
     distance: NDArray[np.float64] = 0.5 * np.abs(first - second).sum(axis=-1)
@@ -117,9 +124,14 @@ def binomial_mean_deviation(num_samples: int, law: ArrayLike) -> NDArray[np.floa
 
     De Moivre: 2 v C(n, v) p^v (1-p)^(n-v+1) with v = floor(np) + 1. Zero where p is 0 or 1.
 
+    Raises:
+      InputError: num_samples below 0, or a value outside [0, 1] or not a number.
+
     Source: Diaconis and Zabell (1991), Closed form summation for classical distributions.
     """
-    probability = np.asarray(law, dtype=np.float64)
+    if num_samples < 0:
+        raise InputError(f"num_samples = {num_samples}: at least 0 required")
+    probability = checked_unit_values(law, "law")
     upper = np.floor(num_samples * probability) + 1.0
     inside = (probability > 0.0) & (probability < 1.0) & (upper <= num_samples)
     p, v = probability[inside], upper[inside]
@@ -179,7 +191,17 @@ def poisson_binomial_mean_deviation(probabilities: ArrayLike) -> float:
 
 
 def mcdiarmid_p(excess: float, num_samples: int) -> float:
-    """P(distance - its mean >= excess) for independent draws is at most exp(-2 n excess^2)."""
+    """P(distance - its mean >= excess) for independent draws is at most exp(-2 n excess^2).
+
+    Valid at every n, conservative; 1 where the excess is not above 0, and for no draws.
+
+    Raises:
+      InputError: An excess that is no number, num_samples below 0.
+    """
+    if not math.isfinite(excess) or num_samples < 0:
+        raise InputError(
+            f"excess = {excess} of {num_samples} draws: a finite excess, 0 draws or more"
+        )
     return float(np.exp(-2.0 * num_samples * max(excess, 0.0) ** 2))
 
 

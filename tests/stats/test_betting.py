@@ -1,14 +1,14 @@
 """The betting bound: hand values, coverage by simulation, errors."""
 
 import math
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rheocheck.stats.betting import mean_upper_bound, units_needed
+from rheocheck.stats.betting import _cautious_bets, _log_wealth, mean_upper_bound, units_needed
 
 
 def test_459_zeros_certify_one_percent_and_458_do_not() -> None:
@@ -103,3 +103,14 @@ def test_one_unit_by_hand() -> None:
     The cautious share of 1e-4 stays near 1 and moves the bound by about a ten-thousandth.
     """
     assert mean_upper_bound([0.0], 0.5) == pytest.approx(0.5, abs=1e-4)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.sampled_from([0.01, 0.3]))
+@settings(max_examples=40, deadline=None)
+def test_wealth_grows_with_the_mean_so_nothing_lies_beyond_the_bound(
+    values: list[float], alpha: float
+) -> None:
+    units = np.array(values)
+    bets = _cautious_bets(units, alpha)
+    wealth = [_log_wealth(units, bets, mean) for mean in np.linspace(0.0, 0.999, 60)]
+    assert all(low <= high + 1e-9 for low, high in pairwise(wealth))

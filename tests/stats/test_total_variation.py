@@ -11,6 +11,7 @@ from scipy import stats
 from rheocheck.errors import InputError, LawError
 from rheocheck.stats.total_variation import (
     binomial_mean_deviation,
+    mcdiarmid_p,
     plug_in,
     plug_in_over_contexts,
     poisson_binomial_mean_deviation,
@@ -111,5 +112,12 @@ def test_bad_input_is_named() -> None:
         plug_in_over_contexts([1, 2], np.array([[0.5, 0.5]] * 2))
     with pytest.raises(InputError, match=r"probabilities\[0\] = 1.5"):
         poisson_binomial_mean_deviation([1.5])
+    with pytest.raises(InputError, match="num_samples = -1"):
+        binomial_mean_deviation(-1, [0.5])
+    with pytest.raises(InputError, match=r"law\[0\] = nan"):
+        binomial_mean_deviation(3, [np.nan])
+    with pytest.raises(InputError, match="excess = nan"):
+        mcdiarmid_p(float("nan"), 3)
+    assert mcdiarmid_p(-0.1, 3) == mcdiarmid_p(0.5, 0) == 1.0
     with pytest.raises(InputError, match="one vocabulary needed"):
         total_variation(np.array([1.0, 0.0]), np.array([1.0]))
