@@ -246,7 +246,9 @@ def markdown(rows: list[Row], facts: Row) -> str:
         " test's own size in the normal approximation; *floor*: no test at all does with fewer"
         " (data processing inequality). *ratio*: best directed statistic (bold) over LR."
         " *measured*: power of the best score, and of cells where they are best, at the"
-        " computed size, by drawing tokens; in brackets the power computed for those visits.",
+        " computed size, by drawing tokens; in brackets the power computed for those visits. Cells'"
+        " computed power is the noncentral chi-square's, which ignores the fault's own variance and"
+        " fails at a handful of tokens.",
         "",
         "| fault | mean TV | " + " | ".join(header) + " |",
         "|---" * (len(header) + 2) + "|",
