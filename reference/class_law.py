@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from rheocheck.config import Rule, SpeculationConfig
 from rheocheck.reference.class_chains import Chain
+from rheocheck.reference.class_probes import ProbeClasses
 from rheocheck.reference.class_sites import UNDRAWN, Site, child_tokens, to_integers
 from rheocheck.reference.classes import ClassEnumeration
 from rheocheck.reference.laws import Models, Path
@@ -57,6 +58,9 @@ def class_law(
     Raises:
       BudgetExceededError: There are more than `max_classes`.
     """
+    if config.num_probes > 1:
+        several = ProbeClasses(models, config, max_classes)
+        return ClassLaw(several.emissions, several.expected_accepted, several.num_classes)
     found = ClassEnumeration(models, config, max_classes)
     expected_accepted = Fraction(0)
     verified: dict[Path, _VerifiedSite] = {}

@@ -25,6 +25,7 @@ class Site:
       factors: [rank] numerators of the ranking law on the support.
       factor_total: Their sum, the denominator.
       num_top: Number of top children.
+      num_probes: Number of probes, drawn one after the other.
       num_children: Number of children, whatever the probe is.
       proxy: Numerator of the probe's factor, over `factor_total`.
       weights: [tail] numerators of the probe's law in rank order; empty where there is no probe.
@@ -37,6 +38,7 @@ class Site:
         "factor_total",
         "factors",
         "num_children",
+        "num_probes",
         "num_top",
         "path",
         "proxy",
@@ -67,19 +69,42 @@ class Site:
         self.factors = [ranking[token] for token in self.tokens]
         self.factor_total = sum(self.factors)
         self.num_children = min(config.top_k, len(self.tokens))
-        self.num_top = min(config.num_top, self.num_children)
+        self.num_top = min(self._top_count(config), self.num_children)
+        self.num_probes = 0
         self.weights: list[int] = []
         if self.num_top < self.num_children:
             draft, _ = to_integers(draft_law)
             self.weights = [draft[token] for token in self.tokens[self.num_top :]]
-            if not any(self.weights):
+            if config.merged:
+                # Whatever the fillers and the probe are, all but one of them are these tokens.
+                core = (
+                    self.num_children - 1 if len(self.tokens) >= config.top_k else len(self.tokens)
+                )
+                merged = self.weights[: core + 1 - self.num_top]
+                self.weights = self.weights[core - self.num_top :]
+                self.num_top = core
+                if self.weights:
+                    self.weights[0] = sum(merged)
+            if self.weights and not any(self.weights):
                 self.weights[0] = 1
+            self.num_probes = min(
+                config.num_probes, self.num_children - self.num_top, len(self.weights)
+            )
             tail_factor = sum(self.factors[self.num_top :])
             self.proxy = self.factors[0]
             if self.num_top:
                 self.proxy = min(self.factors[self.num_top - 1], tail_factor)
         self.weight_total = sum(self.weights)
         self.expanded = True
+
+    def _top_count(self, config: SpeculationConfig) -> int:
+        """Top children asked for: more where the ranking law's collision probability is high."""
+        squares = sum(factor * factor for factor in self.factors)
+        count = config.num_top
+        for threshold in config.top_thresholds:
+            numerator, denominator = threshold.as_integer_ratio()
+            count += numerator * self.factor_total**2 <= squares * denominator
+        return count
 
     def rank(self, slot: int, probe: int) -> int:
         """Rank of the token in a slot, given the probe's place in the tail."""

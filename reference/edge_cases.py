@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 from rheocheck.config import SpeculationConfig
 from rheocheck.reference.laws import Draft, Law, Path, Target
@@ -64,9 +65,15 @@ def _case(
     depth: int = 2,
     support_size: int = 128,
     rotated: bool = True,
+    **extensions: Any,
 ) -> EdgeCase:
     config = SpeculationConfig(
-        top_k=top_k, num_top=num_top, budget=budget, depth=depth, support_size=support_size
+        top_k=top_k,
+        num_top=num_top,
+        budget=budget,
+        depth=depth,
+        support_size=support_size,
+        **extensions,
     )
     return EdgeCase(target, ranking, ranking if draft is None else draft, config, rotated)
 
@@ -125,4 +132,32 @@ EDGE_CASES: dict[str, EdgeCase] = {
     "budget larger than the tree": _case(_law(1, 2), _law(2, 1), top_k=2, budget=99),
     "depth = 0": _case(_TARGET, _DRAFT, depth=0),
     "budget = 0 and depth = 0": _case(_TARGET, _DRAFT, budget=0, depth=0),
+    "two probes": _case(_LONG_TARGET, _LONG_DRAFT, budget=4, depth=1, num_probes=2),
+    "two probes and a filler": _case(
+        _LONG_TARGET, _LONG_DRAFT, top_k=4, budget=4, depth=1, num_probes=2
+    ),
+    "two probes, one of which survives": _case(
+        _LONG_TARGET, _LONG_DRAFT, num_top=0, budget=1, depth=1, num_probes=2
+    ),
+    "as many probes as children": _case(
+        _law(1, 2), _law(2, 1), top_k=2, num_top=0, budget=4, num_probes=2
+    ),
+    "more probes than the tail has": _case(_TARGET, _DRAFT, top_k=6, budget=4, num_probes=5),
+    "second probe without tempered mass": _case(
+        _LONG_TARGET, _LONG_DRAFT, _law(1, 0, 1, 0), budget=4, num_probes=2
+    ),
+    "more top children at peaked laws": _case(
+        _TARGET, _law(4, 1, 1), budget=4, num_top=0, top_thresholds=(0.375, 0.5, 0.75)
+    ),
+    "top threshold reached exactly": _case(
+        _LONG_TARGET, _law(1, 1, 1, 1), budget=3, top_thresholds=(0.25,)
+    ),
+    "thresholds beyond top_k": _case(_TARGET, _DRAFT, top_k=2, top_thresholds=(0.1, 0.2, 0.3)),
+    "merged probe": _case(_LONG_TARGET, _LONG_DRAFT, budget=4, merged=True),
+    "merged probe, tempered": _case(
+        _LONG_TARGET, _LONG_DRAFT, _law(0, 1, 2, 0), budget=4, merged=True
+    ),
+    "merged probe, no token beyond its core": _case(
+        _LONG_TARGET, _law(2, 1, 0, 0), budget=4, merged=True
+    ),
 }

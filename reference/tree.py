@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from rheocheck.config import SpeculationConfig
 from rheocheck.reference.draws import Draws, NodeKey
-from rheocheck.reference.expansion import Expansion, Role, children
+from rheocheck.reference.expansion import Expansion, Role, children, next_probe_law
 from rheocheck.reference.laws import Path, numerators
 
 ExpandAt = Callable[[Path], Expansion]
@@ -82,10 +82,10 @@ def grow(expand_at: ExpandAt, config: SpeculationConfig, draws: Draws) -> Tree:
         grown = []
         for parent_rank, (path, score) in enumerate(frontier):
             expansion = expansions[path] = expand_at(path)
-            probe_index = None
-            if expansion.probe_law:
-                key = NodeKey(layer, parent_rank, expansion.num_top)
-                probe_index = draws.probe(expansion.probe_law, key)
+            places: list[int] = []
+            for slot in range(expansion.num_top, expansion.num_top + expansion.num_probes):
+                law = next_probe_law(expansion.probe_law, places)
+                places.append(draws.probe(law, NodeKey(layer, parent_rank, slot)))
             grown += [
                 Node(
                     key=NodeKey(layer, parent_rank, child.slot),
@@ -94,7 +94,7 @@ def grow(expand_at: ExpandAt, config: SpeculationConfig, draws: Draws) -> Tree:
                     factor=child.factor,
                     score=score * child.factor,
                 )
-                for child in children(expansion, probe_index)
+                for child in children(expansion, *places)
             ]
         layers.append(best_first(grown))
         frontier = [(node.path, node.score) for node in layers[-1][: config.top_k]]

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from rheocheck.config import Rule
 from rheocheck.reference.draws import ROOT, Draws, NodeKey
-from rheocheck.reference.expansion import Expansion, Role
+from rheocheck.reference.expansion import Expansion, Role, next_probe_law
 from rheocheck.reference.laws import ONE, ZERO, Law, Path, normalised, numerators
 from rheocheck.reference.tree import Node, Tree
 
@@ -48,15 +48,27 @@ def verify(tree: Tree, target_at: Callable[[Path], Law], rule: Rule, draws: Draw
     key = ROOT
     while True:
         candidates = tree.surviving_children(path)
-        probe_law = vocab_probe_law(tree.expansions.get(path), len(target_at(path)))
-        accepted, residual = verify_node(target_at(path), candidates, probe_law, rule, draws)
+        expansion, vocab = tree.expansions.get(path), len(target_at(path))
+        probes = [node.token for node in candidates if node.role is Role.PROBE]
+        probe_law = vocab_probe_law(expansion, vocab)
+        # Each later probe's law, given those drawn before it: it survives only if they do.
+        later = [vocab_probe_law(expansion, vocab, probes[:n]) for n in range(1, len(probes))]
+        accepted, residual = verify_node(
+            target_at(path), candidates, probe_law, rule, draws, later_laws=later
+        )
         if accepted is None:
             return Verification(path, draws.final(residual, key), key)
         path, key = accepted.path, accepted.key
 
 
 def verify_node(
-    target: Law, candidates: Sequence[Node], probe_law: Law, rule: Rule, draws: Draws
+    target: Law,
+    candidates: Sequence[Node],
+    probe_law: Law,
+    rule: Rule,
+    draws: Draws,
+    *,
+    later_laws: Sequence[Law] = (),
 ) -> tuple[Node | None, Law]:
     """Test the surviving children of one node, one after the other.
 
@@ -66,14 +78,18 @@ def verify_node(
       probe_law: [vocab] law that its probe was drawn from; all zero where there is none.
       rule: Decides the order of the tests and whether the probe's law is used.
       draws: Decides the tests.
+      later_laws: [probe - 1][vocab] laws of the second probe and those after it.
 
     Returns:
       The accepted child, or None if all were rejected.
       [vocab] residual law left after the rejections made.
     """
     residual = target
+    laws = iter((probe_law, *later_laws))
     for child in order_of_tests(candidates, rule):
         sampled = child.role is Role.PROBE and rule != "onehot"
+        if sampled:
+            probe_law = next(laws)
         probability = (
             probe_acceptance(residual, probe_law, child.token) if sampled else residual[child.token]
         )
@@ -124,11 +140,22 @@ def residual_without(residual: Law, token: int) -> Law:
     return _law_left([ZERO if index == token else kept for index, kept in enumerate(residual)])
 
 
-def vocab_probe_law(expansion: Expansion | None, vocab: int) -> Law:
-    """[vocab] law of a node's probe, in token-id order; all zero for a node without one."""
+def vocab_probe_law(expansion: Expansion | None, vocab: int, taken: Sequence[int] = ()) -> Law:
+    """Law of one of a node's probes in token-id order; all zero for a node without one.
+
+    Args:
+      expansion: The node's expansion, None if it was not expanded.
+      vocab: Length of the law.
+      taken: Tokens of the probes drawn before it.
+
+    Returns:
+      [vocab] probabilities.
+    """
     law = [ZERO] * vocab
-    if expansion is not None:
-        for token, mass in zip(expansion.tail, expansion.probe_law, strict=False):
+    if expansion is not None and expansion.probe_law:
+        places = [expansion.tail.index(token) for token in taken]
+        drawn = next_probe_law(expansion.probe_law, places) if places else expansion.probe_law
+        for token, mass in zip(expansion.tail, drawn, strict=True):
             law[token] = mass
     return tuple(law)
 

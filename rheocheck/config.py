@@ -1,8 +1,17 @@
 """Settings of a speculation scheme, validated once."""
 
-from typing import Annotated, Any, Literal, TypeAlias
+import itertools
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from rheocheck.errors import ConfigError
 
@@ -44,6 +53,14 @@ def describe_validation_error(error: ValidationError) -> str:
     return "; ".join(parts)
 
 
+def as_tuple(values: Any) -> Any:
+    """A list as a tuple, so that settings can be read back from JSON; anything else as it is."""
+    return tuple(values) if isinstance(values, list) else values
+
+
+Threshold: TypeAlias = Annotated[float, Field(gt=0.0, le=1.0, allow_inf_nan=False)]
+
+
 class SpeculationConfig(Settings):
     """One drafting and verification scheme: how a tree is drafted, pruned and verified.
 
@@ -56,9 +73,16 @@ class SpeculationConfig(Settings):
       support_size: N, the draft law keeps its N largest tokens.
       rule: Verification only; all rules run on the same tree. "rheo": probe first; "rrsw":
         recursive rejection in slot order; "onehot": every child a point mass.
+      num_probes: Random children of a node, drawn one after the other without replacement.
+      top_thresholds: Ascending, each in (0, 1]. A node has one top child more than num_top for each
+        threshold that its collision probability reaches: the sum of the squares of its ranking law,
+        exp of minus the collision entropy. Peaked laws so get more deterministic children.
+      merged: The top_k - 1 best tokens are top children, and the probe is drawn from the law that
+        merges their share of the tail into its first other token; needs num_probes = 1.
 
     Raises:
-      ConfigError: top_k < 1, num_top < 0, budget < 0, depth < 0, support_size < 1, an unknown rule.
+      ConfigError: top_k < 1, num_top < 0, budget < 0, depth < 0, support_size < 1, num_probes < 1,
+        thresholds outside (0, 1] or not ascending, an unknown rule, merged with several probes.
     """
 
     top_k: int = Field(default=10, ge=1)
@@ -67,6 +91,24 @@ class SpeculationConfig(Settings):
     depth: int = Field(default=8, ge=0)
     support_size: int = Field(default=128, ge=1)
     rule: Rule = "rheo"
+    num_probes: int = Field(default=1, ge=1)
+    top_thresholds: Annotated[tuple[Threshold, ...], BeforeValidator(as_tuple)] = ()
+    merged: bool = False
+
+    @field_validator("top_thresholds")
+    @classmethod
+    def _ascending(cls, thresholds: tuple[float, ...]) -> tuple[float, ...]:
+        if any(low >= high for low, high in itertools.pairwise(thresholds)):
+            raise ValueError("required: thresholds in ascending order, all different")
+        return thresholds
+
+    @model_validator(mode="after")
+    def _one_merged_probe(self) -> Self:
+        if self.merged and self.num_probes > 1:
+            raise ValueError(
+                f"num_probes = {self.num_probes} with merged; required: num_probes = 1"
+            )
+        return self
 
 
 class StaticConfig(Settings):
@@ -84,7 +126,12 @@ class StaticConfig(Settings):
         support_size below 1.
     """
 
-    branching: tuple[Annotated[int, Field(ge=1)], ...] = (4, 2, 2, 1)
+    branching: Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(as_tuple)] = (
+        4,
+        2,
+        2,
+        1,
+    )
     rule: StaticRule = "specinfer"
     support_size: int = Field(default=128, ge=1)
 
