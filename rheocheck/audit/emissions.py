@@ -161,15 +161,28 @@ def compare(
     Returns:
       The findings over all prompts.
     """
+    return compare_with(rows, plain_laws(rows, plain_logits, temperature))
+
+
+def plain_laws(
+    rows: dict[int, Emitted], plain_logits: PlainLogits, temperature: float
+) -> dict[int, NDArray[np.float64]]:
+    """By prompt: [emitted, vocab] the target's law by plain passes at each emitted token."""
     emitted = list(rows.values())
     logits = plain_logits([row.text for row in emitted], [row.start - 1 for row in emitted])
     # The last position's logits say what would come next; nothing was emitted after it.
-    plain = np.concatenate(
-        [
-            softmax(part.float().cpu().numpy()[: len(row.verified)], temperature)
-            for part, row in zip(logits, emitted, strict=True)
-        ]
-    )
+    return {
+        request: softmax(part.float().cpu().numpy()[: len(row.verified)], temperature)
+        for (request, row), part in zip(rows.items(), logits, strict=True)
+    }
+
+
+def compare_with(
+    rows: dict[int, Emitted], plain_by_prompt: dict[int, NDArray[np.float64]]
+) -> EmissionFindings:
+    """Compare emitted tokens, and the verifier's laws, with plain laws of `plain_laws`."""
+    emitted = list(rows.values())
+    plain = np.concatenate([plain_by_prompt[request] for request in rows])
     verified = np.concatenate([np.stack(row.verified) for row in emitted])
     draft = np.concatenate([np.stack(row.draft) for row in emitted])
     token = np.array([token for row in emitted for token in row.text[row.start :]], dtype=np.int64)

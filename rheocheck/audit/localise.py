@@ -43,6 +43,8 @@ class Localiser:
       sums: (statistic, dimension, category) -> `Sums`.
       token: [2, 2, vocab] by half of the records: observed, expected counts of each token.
       first: By kind, the first violation.
+      origin: (kind, run, request) -> (round, depth, role, node) of its earliest violation; node is
+        -1 without trees. What comes later in a request may be a consequence.
     """
 
     looked: Counter[tuple[str, str, str]] = field(default_factory=Counter)
@@ -50,6 +52,7 @@ class Localiser:
     sums: dict[tuple[str, str, str], Sums] = field(default_factory=dict)
     token: NDArray[np.float64] | None = None
     first: dict[str, dict[str, Any]] = field(default_factory=dict)
+    origin: dict[tuple[str, str, int], tuple[int, int, str, int]] = field(default_factory=dict)
 
     def observe(self, batch: Batch, facts: Facts, run: str) -> None:
         """Take in a batch with its facts; `run` names its run."""
@@ -67,18 +70,26 @@ class Localiser:
                 self._count(kind, dimension, values if looked else None, values[violated])
             if violated.any() and kind not in self.first:
                 self.first[kind] = _witness(batch, facts, kind, int(violated.argmax()))
+            for row in np.flatnonzero(violated).tolist():
+                node = -1 if batch.trees is None else int(batch.trees.node[row])
+                place = int(labels["round"][row]), int(batch.step[row]), str(roles[row]), node
+                key = kind, run, int(request[row])
+                self.origin[key] = min(place, self.origin.get(key, place))
         self._deviations(batch, facts, labels)
 
-    def merge(self, other: "Localiser") -> None:
-        """Add the facts of a later part of the run."""
+    def merge(self, other: "Localiser", first_record: int = 0) -> None:
+        """Add the facts of a later part of the run, whose records start at `first_record`."""
         self.looked.update(other.looked)
         self.wrong.update(other.wrong)
         for key, sums in other.sums.items():
             self.sums[key] = self.sums.get(key, np.zeros(5)) + sums
         if other.token is not None:
             self.token = other.token if self.token is None else self.token + other.token
+        for origin, place in other.origin.items():
+            self.origin[origin] = min(place, self.origin.get(origin, place))
         for kind, witness in other.first.items():
-            self.first.setdefault(kind, witness)
+            moved = {**witness, "record": first_record + witness["record"]}
+            self.first.setdefault(kind, moved)
 
     def summary(self, replay: str | None) -> dict[str, Any]:
         """The section of the report, JSON values only.
@@ -100,6 +111,8 @@ class Localiser:
         return {
             "depth_is": DEPTH_IS,
             "violations": self._violations(),
+            "origins": self._origins(),
+            "origins_are": "earliest violation of each request: later ones may be consequences",
             "deviations": deviations[:SHOWN],
             "multiplicity": (
                 f"{len(deviations)} categories compared; adjusted p is Bonferroni over them, by "
@@ -203,6 +216,22 @@ class Localiser:
             if len(same) < LARGEST_SHOWN_CATEGORIES:
                 kept.append(item)
         return kept
+
+    def _origins(self) -> list[dict[str, Any]]:
+        """By kind, role, depth and node: requests whose first violation is there, most first."""
+        counted: Counter[tuple[str, str, int, int]] = Counter()
+        rounds: dict[tuple[str, str, int, int], int] = {}
+        for (kind, _, _), (round_index, depth, role, node) in self.origin.items():
+            key = kind, role, depth, node
+            counted[key] += 1
+            rounds[key] = min(round_index, rounds.get(key, round_index))
+        return [
+            {
+                "what": kind, "role": role, "depth": depth, "node": node,
+                "earliest_round": rounds[kind, role, depth, node], "requests": count,
+            }
+            for (kind, role, depth, node), count in counted.most_common(SHOWN)
+        ]  # fmt: skip
 
     def _judged(self) -> list[dict[str, Any]]:
         """Every category with enough counts, by the size of its z value."""

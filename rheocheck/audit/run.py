@@ -20,6 +20,7 @@ from rheocheck.audit.prompts import Prompt, read_prompts
 from rheocheck.audit.sampled import SampledRun, sampled_stage
 from rheocheck.audit.settings import AuditSettings
 from rheocheck.audit.tasks import PROMPTS_PER_TASK, Task, TaskFindings, one_thread, run_tasks
+from rheocheck.audit.trace_saving import localisation, prepare_folder, save_parts
 from rheocheck.audit.whitebox import WhiteboxRun, whitebox_stage
 from rheocheck.certificate import Report, StageResult, Verdict, environment
 from rheocheck.config import SpeculationConfig
@@ -72,6 +73,7 @@ def run_audit(settings: AuditSettings, progress: ProgressCallback | None = None)
 
 def _run_audit(settings: AuditSettings, progress: ProgressCallback | None) -> Report:
     started = time.perf_counter()
+    prepare_folder(settings.save_trace)
     source = PairSource.of(settings)
     texts = read_prompts(settings.prompts, settings.num_prompts)
     pair = load_pair(source)
@@ -84,6 +86,8 @@ def _run_audit(settings: AuditSettings, progress: ProgressCallback | None) -> Re
     runs = _decoding_runs(settings)
     decoding_seconds = _decode(settings, source, prompts, runs, jobs, progress)
     watched = [run for run in runs if run.watch]
+    traces = [part.trace for run in watched for part in run.parts if part.trace is not None]
+    save_parts(settings.save_trace, traces)
     findings += [
         _whitebox(watched, replay),
         _probe(watched, settings, replay),
@@ -106,6 +110,7 @@ def _run_audit(settings: AuditSettings, progress: ProgressCallback | None) -> Re
             "decoding_seconds": decoding_seconds,
             "model": pair.paths.name,
         },
+        localisation=localisation(settings.save_trace, traces, stages, verdict),
         environment=environment(),
         seconds=time.perf_counter() - started,
     )
@@ -172,6 +177,7 @@ def _decode(
             prompts=tuple(prompts[begin : begin + PROMPTS_PER_TASK]),
             regrow=frozenset(regrown.intersection(range(begin, begin + PROMPTS_PER_TASK))),
             watch=run.watch,
+            save=settings.save_trace,
         )
         for number, run in enumerate(runs)
         for begin in range(0, len(prompts), PROMPTS_PER_TASK)

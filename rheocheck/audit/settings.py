@@ -30,6 +30,7 @@ class AuditSettings(Settings):
       device: Where torch computes; anything but "cpu" runs in this process.
       regrow_prompts: Prompts a temperature on which trees are regrown.
       differential_rounds: Random rounds of the differential stage.
+      save_trace: Folder to keep the trace of the audited rounds in, or None.
       compare_schemes: Decode with the other schemes too, for the acceptance table.
     """
 
@@ -46,6 +47,7 @@ class AuditSettings(Settings):
     device: str = "cpu"
     regrow_prompts: int = Field(default=60, ge=0)
     differential_rounds: int = Field(default=6000, ge=1)
+    save_trace: Path | None = None
     compare_schemes: bool = True
 
     @field_validator("temperatures")

@@ -7,6 +7,7 @@ which process runs it, how many there are, or in which order they finish.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -14,7 +15,12 @@ from numpy.typing import NDArray
 
 from rheocheck.audit.acceptance import PromptRounds
 from rheocheck.audit.draws import DrawFindings, DrawWatcher
-from rheocheck.audit.emissions import EmissionFindings, EmissionRecorder, compare
+from rheocheck.audit.emissions import (
+    EmissionFindings,
+    EmissionRecorder,
+    compare_with,
+    plain_laws,
+)
 from rheocheck.audit.node_law import NodeChooser, NodeFinding, check_nodes
 from rheocheck.audit.pair import PairSource, load_pair
 from rheocheck.audit.probe import ProbePits
@@ -26,6 +32,8 @@ from rheocheck.audit.regrow import (
     RegrowFinding,
     regrow,
 )
+from rheocheck.audit.trace_recorder import TraceRecorder
+from rheocheck.audit.trace_saving import TracePart, trace_part
 from rheocheck.config import SamplingConfig, SpeculationConfig
 from rheocheck.gpu import decoding
 from rheocheck.gpu.decoding import Observer, RoundTrace
@@ -53,6 +61,7 @@ class Task:
       prompts: Their tokens.
       regrow: Those of `requests` on which a tree is regrown.
       watch: Collect for the stages; False decodes only, for the acceptance.
+      save: Folder of the trace that is to be kept, or None.
     """
 
     pair: PairSource
@@ -65,6 +74,7 @@ class Task:
     prompts: tuple[tuple[int, ...], ...]
     regrow: frozenset[int]
     watch: bool
+    save: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,6 +89,7 @@ class TaskFindings:
       regrown: One finding for each prompt of `regrow` that had a surviving probe.
       emissions: Emitted tokens against plain decoding, or None where the task does not watch.
       draws: Uniforms of all rounds, or None where the task does not watch.
+      trace: Its rounds as a trace shows them, or None where the task does not watch.
     """
 
     run: str
@@ -88,6 +99,7 @@ class TaskFindings:
     regrown: list[RegrowFinding]
     emissions: EmissionFindings | None
     draws: DrawFindings | None
+    trace: TracePart | None
 
 
 def run_task(task: Task) -> TaskFindings:
@@ -137,17 +149,19 @@ def run_tasks(
 def _run(task: Task, pair: Pair) -> TaskFindings:
     if not task.watch:
         rounds = _rounds(_decode(task, pair, None))
-        return TaskFindings(task.run, rounds, [], np.zeros(0), [], None, None)
+        return TaskFindings(task.run, rounds, [], np.zeros(0), [], None, None, None)
     nodes, pits = NodeChooser(task.seed), ProbePits(task.seed)
     probes = ProbeChooser(task.seed, set(task.regrow))
     emissions = EmissionRecorder(task.seed, task.config, task.temperature)
     draws = DrawWatcher(task.config, _sampling(task))
+    recorder = TraceRecorder(task.config, task.temperature)
 
     def observe(trace: RoundTrace) -> None:
-        for watcher in (nodes, pits, probes, emissions, draws):
+        for watcher in (nodes, pits, probes, emissions, draws, recorder):
             watcher.observe(trace)
 
     generations = _decode(task, pair, observe)
+    plain = plain_laws(emissions.rows(), pair.target.plain_logits, task.temperature)
     token_ids = pair.new_drafter(1).token_ids
     is_half = pair.target.hf.dtype in (torch.float16, torch.bfloat16)
     rounding = HALF_PRECISION_ROUNDING if is_half else ROUNDING
@@ -159,9 +173,24 @@ def _run(task: Task, pair: Pair) -> TaskFindings:
         regrown=[
             regrow(probe, task.config, task.temperature, rounding) for probe in probes.probes()
         ],
-        emissions=compare(emissions.rows(), pair.target.plain_logits, task.temperature),
+        emissions=compare_with(emissions.rows(), plain),
         draws=draws.findings(),
+        trace=_trace(task, recorder, plain, str(pair.target.hf.dtype)),
     )
+
+
+def _trace(
+    task: Task, recorder: TraceRecorder, plain: dict[int, NDArray[np.float64]], dtype: str
+) -> TracePart:
+    settings = {
+        "temperature": task.temperature,
+        **task.config.model_dump(),
+        "max_new_tokens": task.max_new_tokens,
+        "seed": task.seed,
+        "dtype": dtype,
+    }
+    name = f"part-{task.seed}-{task.requests[0]}"
+    return trace_part(recorder, task.run, name, task.save, settings, plain)
 
 
 def _decode(task: Task, pair: Pair, observer: Observer | None) -> list[Generation]:

@@ -30,6 +30,7 @@ def audit(
     device: str = typer.Option("cpu", metavar="NAME", help="cpu, cuda, cuda:1, ..."),
     trace: Path | None = typer.Option(None, metavar="DIR", help="Audit a trace; runs no model."),
     record: int | None = typer.Option(None, metavar="N", help="Only this record of the trace."),
+    save_trace: Path | None = typer.Option(None, metavar="DIR", help="Keep all rounds there."),
     json_file: Path | None = typer.Option(None, "--json", metavar="FILE", help="Write JSON."),
     html_file: Path | None = typer.Option(None, "--html", metavar="FILE", help="Write a page."),
 ) -> None:
@@ -73,6 +74,7 @@ def audit(
         seed=seed,
         jobs=jobs,
         device=device,
+        save_trace=save_trace,
     )
     with progress_bars(Console(stderr=True)) as progress:
         report = run_audit(settings, progress)

@@ -23,6 +23,11 @@ def print_localisation(found: dict[str, Any], console: Console) -> None:
             f"  {item['what']}: {item['dimension']} {item['category']}, "
             f"{item['violations']:,}{share}"
         )
+    for item in found["origins"][:5]:
+        line(
+            f"  first in its request: role {item['role']}, depth {item['depth']}, node "
+            f"{item['node']}, from round {item['earliest_round']}: {item['requests']:,} requests"
+        )
     for item in found["deviations"][:5]:
         counts = ""
         if item["observed"] is not None:
@@ -43,5 +48,9 @@ def print_localisation(found: dict[str, Any], console: Console) -> None:
     if found["first"] is not None:
         shown = ", ".join(f"{key} {format_value(value)}" for key, value in found["first"].items())
         line(f"  first: {shown}")
+    if found.get("refused"):
+        line(f"  rounds that are malformed: {found['refused']}")
     if found["replay"]:
         line(f"  replay: {found['replay']}")
+    else:
+        line("  --save-trace DIR keeps the rounds, to look at one by itself")

@@ -212,7 +212,10 @@ def _entries(
     if bad.size:
         raise piece.token_error(f"{name}_rest = {rest[bad[0]]}: must be a probability", int(bad[0]))
     total = np.bincount(row, mass, minlength=len(size)) + rest
-    factor = _factor(total, f"{name} law", given.dtype.itemsize, piece, side == "draft")
+    # The probe's law stands as verification had it: one that does not sum to 1 is a finding.
+    factor = np.ones(len(size))
+    if name != "probe":
+        factor = _factor(total, f"{name} law", given.dtype.itemsize, piece, side == "draft")
     order = np.lexsort((ids, row))
     ids = ids[order]
     twice = np.flatnonzero((row[1:] == row[:-1]) & (ids[1:] == ids[:-1]))

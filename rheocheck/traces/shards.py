@@ -98,10 +98,19 @@ def _pieces(file: Any, shard: Shard, vocab: int) -> Iterator[Piece]:
         arrays = {}
         for name in shapes:
             bounds = begins[FIELDS[name].axis]
-            array = file.get_slice(name)[int(bounds[first]) : int(bounds[last])]
+            array = _rows(file, name, int(bounds[first]), int(bounds[last]))
             arrays[name] = array if FIELDS[name].is_float else _integers(array, name, shard)
         yield Piece(shard, vocab, first, arrays)
         first = last
+
+
+def _rows(file: Any, name: str, begin: int, end: int) -> NDArray[Any]:
+    """Rows of an array; safetensors refuses to slice none."""
+    part = file.get_slice(name)
+    if begin < end:
+        return np.asarray(part[begin:end])
+    dtype = {**INTEGERS, **FLOATS}[part.get_dtype()]
+    return np.zeros((0, *part.get_shape()[1:]), dtype=dtype)
 
 
 def _check_layout(file: Any, shard: Shard, vocab: int) -> dict[str, tuple[int, ...]]:

@@ -200,10 +200,10 @@ class _Nodes:
         probe = np.flatnonzero(self.role == PROBE)
         below = arrays["probe_below"].astype(np.float64)[probe]
         mass = arrays["probe_at"].astype(np.float64)[probe]
-        bad = ~((below >= 0) & (mass > 0) & (below + mass <= 1 + 1e-5))
+        bad = ~((below >= 0) & (mass >= 0) & (below + mass <= 1 + 1e-5))
         self._refuse(
             probe[np.flatnonzero(bad)],
-            "probe_below and probe_at must be masses of one law, the second positive",
+            "probe_below and probe_at must be masses of one law",
         )
         uniform = arrays.get("probe_uniform")
         return Probes(
