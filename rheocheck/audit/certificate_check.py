@@ -8,10 +8,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from rheocheck.audit.certificate_facts import NOT_AGAIN, fact_problems, group_totals
 from rheocheck.audit.digests import SHORT_LENGTH, Digests, digests_of
 from rheocheck.audit.exact_check import is_affordable, law_of_instance
 from rheocheck.audit.instance_certificate import CertificateFile, InstanceCertificate
-from rheocheck.certificate import StageResult, Verdict, overall_verdict
+from rheocheck.audit.universal import NAME as ALL_LAWS
+from rheocheck.audit.universal_recheck import recheck
+from rheocheck.certificate import StageResult, Verdict
 from rheocheck.errors import BudgetExceededError, InputError
 from rheocheck.parallel import in_order, num_processes
 from rheocheck.reference.families import Instance, family
@@ -31,6 +34,7 @@ class Derivation:
       index: Its index in the family.
       method: The enumerator that made the law; "eager" is the other one.
       digests: Its digests.
+      num_paths: Paths of the eager enumerator, or classes.
       verdict: CERTIFIED if the law has defect 0 and mass 1.
     """
 
@@ -38,6 +42,7 @@ class Derivation:
     method: Method
     digests: Digests
     verdict: Verdict
+    num_paths: int
 
 
 @dataclass(slots=True)
@@ -47,12 +52,16 @@ class Comparison:
     Attributes:
       methods: Instances by the enumerator that made them again.
       not_other: Instances by group that the other enumerator could not do within its bound.
+      eager: Instances by group that the other enumerator made.
+      paths: Paths that it ran on them.
       problems: What does not agree: instance (None for the file as a whole) and what.
       num_exceptions: Instances that the certificate itself does not certify.
     """
 
     methods: Counter[Method] = field(default_factory=Counter)
     not_other: Counter[str] = field(default_factory=Counter)
+    eager: Counter[str] = field(default_factory=Counter)
+    paths: Counter[str] = field(default_factory=Counter)
     problems: list[dict[str, Any]] = field(default_factory=list)
     num_exceptions: int = 0
 
@@ -73,7 +82,7 @@ def check_certificate(
       max_eager_paths: Most paths of an instance that the eager enumerator runs; None takes the
         certificate's own bound. Above it the class enumerator makes the law once more.
       sample: Check so many instances only, drawn by `seed`; None checks all.
-      seed: Draws the sample.
+      seed: Draws the sample, and the laws at which an all-laws stage is looked at again.
       progress: Called with (what, units done, units in all).
 
     Returns:
@@ -101,7 +110,11 @@ def check_certificate(
     if _same_groups(certificate, instances):
         derived = _derivations(instances, chosen, bound, jobs)
         _compare_all(certificate, instances, derived, len(chosen), comparison, progress)
-    return _result(file, comparison, len(chosen), len(instances), time.perf_counter() - started)
+        if len(chosen) == len(instances) and bound == certificate.max_eager_paths:
+            _compare_paths(file, comparison)
+    all_laws = _compare_all_laws(file, seed, jobs, comparison, progress)
+    seconds = time.perf_counter() - started
+    return _result(file, comparison, len(chosen), len(instances), all_laws, seconds)
 
 
 def derive(index: int, instance: Instance, max_eager_paths: int) -> Derivation:
@@ -131,7 +144,8 @@ def derive(index: int, instance: Instance, max_eager_paths: int) -> Derivation:
         verdict = Verdict.LOSSY
     elif sum(law.emissions.values()) != 1:
         verdict = Verdict.INCONCLUSIVE
-    return Derivation(index, method, digests_of(instance, target, draft, law), verdict)
+    digests = digests_of(instance, target, draft, law)
+    return Derivation(index, method, digests, verdict, law.num_classes)
 
 
 def _derive_all(tasks: list[tuple[int, Instance]], max_eager_paths: int) -> list[Derivation]:
@@ -150,30 +164,40 @@ def _derivations(
 
 def _compare_file(file: CertificateFile, instances: list[Instance], comparison: Comparison) -> None:
     """What can be told without computing a law."""
-    certificate, stage, report = file.certificate, file.stage, file.report
+    comparison.problems += [{"instance": None, "what": what} for what in fact_problems(file)]
+    if not _same_groups(file.certificate, instances):
+        seed = file.certificate.seed
+        what = f"its groups and their sizes are not those of the family of seed {seed}"
+        comparison.problems.append({"instance": None, "what": what})
 
-    def demand(holds: bool, what: str) -> None:
-        if not holds:
+
+def _compare_all_laws(
+    file: CertificateFile,
+    seed: int,
+    jobs: int,
+    comparison: Comparison,
+    progress: ProgressCallback | None,
+) -> str | None:
+    """Look at the all-laws stage again, if the file has one; says what was done."""
+    stage = next((s for s in file.report.stages if s.name == ALL_LAWS), None)
+    if stage is None:
+        return None
+    found = recheck(stage, file.report.settings, seed, jobs, progress)
+    comparison.problems += [{"instance": None, "what": what} for what in found.problems]
+    return found.summary
+
+
+def _compare_paths(file: CertificateFile, comparison: Comparison) -> None:
+    """Paths of the eager enumerator, where it was run as it was for the file."""
+    for group in group_totals(file.stage.details.get("groups")) or []:
+        own = (comparison.eager[group.name], comparison.paths[group.name])
+        if own != (group.num_eager_instances, group.num_eager_paths):
+            what = (
+                f"group {group.name!r} has {group.num_eager_paths} eager paths on "
+                f"{group.num_eager_instances} instances in the file, {own[1]} on {own[0]} by "
+                f"running them"
+            )
             comparison.problems.append({"instance": None, "what": what})
-
-    demand(certificate.sha256 == certificate.seal(stage), "the file's own SHA-256 is another")
-    demand(
-        _same_groups(certificate, instances),
-        f"its groups and their sizes are not those of the family of seed {certificate.seed}",
-    )
-    demand(
-        stage.sample_size == certificate.num_instances,
-        f"the stage counts {stage.sample_size} instances, the certificate "
-        f"{certificate.num_instances}",
-    )
-    kinds = set(certificate.exceptions.values())
-    own = Verdict("lossy" if "lossy" in kinds else "inconclusive" if kinds else "certified")
-    demand(stage.verdict is own, f"the stage says {stage.verdict}, its instances say {own}")
-    names = [stage.name for stage in report.stages]
-    overall = overall_verdict(report.stages, names)
-    demand(report.verdict is overall, f"the report says {report.verdict}, its stages {overall}")
-    claims = [stage.claim for stage in report.stages if stage.claim is not None]
-    demand(report.claims == claims, "the report's claims are not its stages'")
 
 
 def _same_groups(certificate: InstanceCertificate, instances: list[Instance]) -> bool:
@@ -197,6 +221,9 @@ def _compare_all(
         comparison.methods[own.method] += 1
         if own.method == "classes":
             comparison.not_other[instance.group] += 1
+        else:
+            comparison.eager[instance.group] += 1
+            comparison.paths[instance.group] += own.num_paths
         full.setdefault(instance.group, []).append(own.digests)
         verdict = certificate.exceptions.get(str(own.index), "certified")
         for what in _differences(stated[own.index], verdict, own):
@@ -237,11 +264,12 @@ def _result(
     comparison: Comparison,
     num_checked: int,
     num_instances: int,
+    all_laws: str | None,
     seconds: float,
 ) -> StageResult:
     problems = comparison.problems
     other, same = comparison.methods["eager"], comparison.methods["classes"]
-    verdict = Verdict.LOSSY if problems else file.stage.verdict
+    verdict = Verdict.LOSSY if problems else file.report.verdict
     where = ", ".join(f"{count:,} in {group!r}" for group, count in comparison.not_other.items())
     summary = (
         f"{other:,} of {num_checked:,} instances made again by the other enumerator (eager), with "
@@ -250,6 +278,9 @@ def _result(
     )
     if num_checked < num_instances:
         summary += f"; {num_instances - num_checked:,} instances were not drawn"
+    if all_laws is not None:
+        summary += f"; {all_laws}"
+    summary += f"; not made again: {NOT_AGAIN}"
     if problems:
         named = [problem for problem in problems if problem["instance"]] or problems
         first = named[0]
@@ -259,7 +290,6 @@ def _result(
         )
     elif comparison.num_exceptions:
         summary += f"; the file is genuine and does not certify {comparison.num_exceptions:,}"
-    others = [stage.name for stage in file.report.stages if stage.name != file.stage.name]
     return StageResult(
         name=NAME,
         verdict=verdict,
@@ -276,6 +306,5 @@ def _result(
             "num_problems": len(problems),
             "problems": problems[:_SHOWN],
             "versions": file.certificate.versions,
-            "stages_not_checked": others,
         },
     )

@@ -139,7 +139,7 @@ def exact_stage(
     details: dict[str, Any] = {
         **{key: value for key, value in total.as_json().items() if key != "name"},
         "max_eager_paths": bound,
-        "family": _family_json(quick, seed),
+        "family": family_json(quick, seed),
         "groups": [table.as_json() for table in groups.values()],
         "edge_cases": [table.as_json() for table in edges.values()],
     }
@@ -149,16 +149,16 @@ def exact_stage(
     controls = exact_controls()
     verdict = _verdict(total) if all_fired(controls) else Verdict.INCONCLUSIVE
     details["controls"] = controls_json(controls)
-    told = _summary(total, verdict) if all_fired(controls) else _counted(total)
+    told = summary_of(total, verdict) if all_fired(controls) else _counted(total)
     details["summary"] = f"{told} {controls_text(controls)}"
     stage = StageResult(
         name="exact",
         verdict=verdict,
-        claim=_claim(total, quick, seed) if verdict is Verdict.CERTIFIED else None,
+        claim=claim_of(total, quick, seed) if verdict is Verdict.CERTIFIED else None,
         statistic=float(total.worst_defect),
         sample_size=total.num_instances,
         threshold=0.0,
-        replay=_replay(quick, seed, max_eager_paths),
+        replay=replay_of(quick, seed, max_eager_paths),
         seconds=time.perf_counter() - started,
         details=details,
     )
@@ -219,7 +219,8 @@ def _witness(finding: Finding) -> dict[str, Any]:
     return witness
 
 
-def _family_json(quick: bool, seed: int) -> dict[str, Any]:
+def family_json(quick: bool, seed: int) -> dict[str, Any]:
+    """The family as JSON values."""
     return {
         "vocab": [VOCABS[0], VOCABS[-1]],
         "top_k": [TOP_KS[0], TOP_KS[-1]],
@@ -245,7 +246,8 @@ def _family_text(quick: bool, seed: int) -> str:
     )
 
 
-def _claim(total: GroupTotals, quick: bool, seed: int) -> str:
+def claim_of(total: GroupTotals, quick: bool, seed: int) -> str:
+    """What CERTIFIED proves, and what it does not."""
     return (
         f"On each of {total.num_instances:,} instances ({_family_text(quick, seed)}) the exact law "
         f"of what is emitted, by deferred decisions over {total.num_classes:,} classes of draws, "
@@ -263,7 +265,8 @@ def _counted(total: GroupTotals) -> str:
     )
 
 
-def _summary(total: GroupTotals, verdict: Verdict) -> str:
+def summary_of(total: GroupTotals, verdict: Verdict) -> str:
+    """The counts and what they come to, in one sentence."""
     counted = _counted(total).removesuffix(".")
     if verdict is Verdict.CERTIFIED:
         return f"{counted}: every defect is 0 and the two enumerators agree exactly."
@@ -275,7 +278,8 @@ def _summary(total: GroupTotals, verdict: Verdict) -> str:
     )
 
 
-def _replay(quick: bool, seed: int, max_eager_paths: int | None) -> str:
+def replay_of(quick: bool, seed: int, max_eager_paths: int | None) -> str:
+    """The command line that gives the stage again."""
     words = ["rheocheck certify", f"--seed {seed}"]
     if quick:
         words.append("--quick")

@@ -16,7 +16,8 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rheocheck.audit.digests import SHORT_LENGTH, Digests, sha256_of
-from rheocheck.certificate import Report, StageResult, Verdict, environment
+from rheocheck.audit.file_seal import is_sealed
+from rheocheck.certificate import SCHEMA_VERSION, Report, StageResult, Verdict, environment
 from rheocheck.errors import InputError
 
 FORMAT: Literal["rheocheck-instances/1"] = "rheocheck-instances/1"
@@ -166,6 +167,7 @@ class CertificateFile(BaseModel):
       report: All of it.
       stage: The stage that has the certificate.
       certificate: The certificate.
+      sealed: Whether the file as a whole has the seal that it was written with.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -173,6 +175,7 @@ class CertificateFile(BaseModel):
     report: Report
     stage: StageResult
     certificate: InstanceCertificate
+    sealed: bool
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -187,7 +190,12 @@ class CertificateFile(BaseModel):
         Raises:
           InputError: It cannot be read, is no JSON, no report, or has no instance certificate.
         """
-        report = _read_report(path)
+        value = _read_json(path)
+        try:
+            report = Report.model_validate(value)
+        except ValidationError as error:
+            raise InputError(f"{path} is malformed: {_first(error)}") from None
+        _check_kind(path, report)
         for stage in report.stages:
             if KEY in stage.details:
                 try:
@@ -195,26 +203,42 @@ class CertificateFile(BaseModel):
                 except ValidationError as error:
                     raise InputError(f"{path} is malformed: certificate, {_first(error)}") from None
                 _check_lengths(path, certificate)
-                return cls(report=report, stage=stage, certificate=certificate)
+                return cls(
+                    report=report, stage=stage, certificate=certificate, sealed=is_sealed(value)
+                )
         raise InputError(
             f"{path} holds no instance certificate; required: a file that `rheocheck certify "
             f"--json` wrote for the family of instances"
         )
 
 
-def _read_report(path: Path) -> Report:
+def _check_kind(path: Path, report: Report) -> None:
+    """Refuse reports of other commands, with what to do instead."""
+    names = [stage.name for stage in report.stages]
+    if report.schema_version != SCHEMA_VERSION:
+        raise InputError(
+            f"{path} has schema version {report.schema_version}; required: {SCHEMA_VERSION}"
+        )
+    if report.command == "certify" and names != ["sampler"]:
+        return
+    kind = "certify --sampler" if report.command == "certify" else report.command
+    replay = next((stage.replay for stage in report.stages if stage.replay), None)
+    raise InputError(
+        f"{path} holds no instance certificate: it is a report of `rheocheck {kind}`; required: a "
+        f"file that `rheocheck certify --json` wrote for the project's own scheme"
+        + (f". To check this one, run it again: {replay}" if replay else "")
+    )
+
+
+def _read_json(path: Path) -> Any:
     try:
         if path.stat().st_size > _LARGEST_FILE:
             raise InputError(f"{path} has {path.stat().st_size} bytes; no certificate is so large")
-        value = json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is malformed: it is no JSON: {error}") from None
-    try:
-        return Report.model_validate(value)
-    except ValidationError as error:
-        raise InputError(f"{path} is malformed: {_first(error)}") from None
 
 
 def _check_lengths(path: Path, certificate: InstanceCertificate) -> None:

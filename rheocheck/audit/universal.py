@@ -152,13 +152,34 @@ def _row(index: int, shape: Shape, chunks: list[Chunk]) -> dict[str, Any]:
     num_points = sum(chunk.num_points for chunk in own)
     max_classes = max((chunk.max_classes for chunk in own), default=0)
     visited = len(frozenset().union(*(chunk.cells for chunk in own)))
+    defects = sum(len(chunk.findings) for chunk in own)
+    return row_of(
+        shape, num_points, num_points if shape.enumerated else visited, max_classes, defects
+    )
+
+
+def row_of(
+    shape: Shape, num_points: int, cells_visited: int, max_classes: int, defects: int
+) -> dict[str, Any]:
+    """The table's line for one shape, from what was counted.
+
+    Args:
+      shape: The shape.
+      num_points: Points evaluated.
+      cells_visited: Distinct cells among them.
+      max_classes: Most classes of draws at one point.
+      defects: Findings.
+
+    Returns:
+      JSON values.
+    """
     degree = degree_bound(shape.config, max_classes)
     draws = 1 if shape.enumerated else num_points
     return {
         "shape": shape.name,
         "vocab": shape.vocab,
         "depth": shape.config.depth,
-        "cells_visited": num_points if shape.enumerated else visited,
+        "cells_visited": cells_visited,
         "cells_total": num_points if shape.enumerated else None,
         "complete": shape.enumerated,
         "zero_masses": shape.zeros,
@@ -166,7 +187,7 @@ def _row(index: int, shape: Shape, chunks: list[Chunk]) -> dict[str, Any]:
         "max_classes": max_classes,
         "degree_bound": degree,
         "failure_probability_log2": round(math.log2(draws * degree) - shape.bits, 2),
-        "defects": sum(len(chunk.findings) for chunk in own),
+        "defects": defects,
     }
 
 
@@ -179,11 +200,7 @@ def _result(
     seed: int,
     seconds: float,
 ) -> StageResult:
-    worst = max((row["failure_probability_log2"] for row in rows), default=-math.inf)
-    nodes = [row for row in rows if row["complete"]]
-    scope = "; ".join(
-        [*_node_scope(nodes), *_drawn_scope([row for row in rows if not row["complete"]])]
-    )
+    claimed, scope, worst = claim_and_scope(rows)
     details: dict[str, Any] = {"rows": rows, "failure_probability_log2": worst, "summary": scope}
     largest = Fraction(0)
     claim = None
@@ -201,11 +218,7 @@ def _result(
         }
         details["failing_shapes"] = sorted({shapes[finding.shape].name for finding in findings})
     elif rows:
-        claim = (
-            f"a round is lossless for all target, ranking and draft laws in the cells visited "
-            f"({scope}), except with probability at most 2^{worst:.1f} for each shape"
-        )
-    effort = " --quick" if quick else " --full" if full else ""
+        claim = claimed
     verdict = Verdict.LOSSY if findings else Verdict.CERTIFIED if rows else Verdict.INCONCLUSIVE
     return StageResult(
         name=NAME,
@@ -214,10 +227,29 @@ def _result(
         statistic=float(largest),
         sample_size=sum(row["points"] for row in rows),
         threshold=0.0,
-        replay=f"rheocheck certify --all-laws{effort} --seed {seed}",
+        replay=replay_of(quick, full, seed),
         seconds=seconds,
         details=details,
     )
+
+
+def claim_and_scope(rows: list[dict[str, Any]]) -> tuple[str, str, float]:
+    """The claim of rows without a defect, what they cover, and log2 of the worst miss."""
+    worst = max((row["failure_probability_log2"] for row in rows), default=-math.inf)
+    nodes = [row for row in rows if row["complete"]]
+    drawn = [row for row in rows if not row["complete"]]
+    scope = "; ".join([*_node_scope(nodes), *_drawn_scope(drawn)])
+    claim = (
+        f"a round is lossless for all target, ranking and draft laws in the cells visited "
+        f"({scope}), except with probability at most 2^{worst:.1f} for each shape"
+    )
+    return claim, scope, worst
+
+
+def replay_of(quick: bool, full: bool, seed: int) -> str:
+    """The command line that gives the stage again."""
+    effort = " --quick" if quick else " --full" if full else ""
+    return f"rheocheck certify --all-laws{effort} --seed {seed}"
 
 
 def _node_scope(rows: list[dict[str, Any]]) -> list[str]:

@@ -11,8 +11,6 @@ from rheocheck.certificate import (
     Report,
     StageResult,
     Verdict,
-    environment,
-    overall_verdict,
 )
 from rheocheck.cli.options import refuse_given
 from rheocheck.cli.outputs import check_outputs
@@ -53,6 +51,7 @@ def certify(
     """
     from rich.console import Console
 
+    from rheocheck.audit.certify_report import certify_report
     from rheocheck.audit.exact import exact_stage
     from rheocheck.cli.console import progress_bars
     from rheocheck.cli.resuming import resuming
@@ -86,21 +85,10 @@ def certify(
             from rheocheck.audit.universal import universal_stage
 
             stages.append(universal_stage(quick, seed, jobs, progress, full=full, journal=journal))
-    report = Report(
-        command="certify",
-        verdict=overall_verdict(stages, [stage.name for stage in stages]),
-        claims=[stage.claim for stage in stages if stage.claim],
-        settings={
-            "quick": quick,
-            "seed": seed,
-            "max_eager_paths": stage.details["max_eager_paths"],
-            "all_laws": all_laws,
-            "full": full,
-        },
-        stages=stages,
-        environment=environment(),
+    report = certify_report(
+        stages, quick=quick, seed=seed, all_laws=all_laws, full=full,
         seconds=time.perf_counter() - started,
-    )
+    )  # fmt: skip
     _print_stage(stage, report)
     if json_file is not None:
         report.write_json(json_file)

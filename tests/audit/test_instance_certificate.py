@@ -14,11 +14,13 @@ import pytest
 
 from rheocheck.audit import certificate_check, exact
 from rheocheck.audit.certificate_check import check_certificate, derive
+from rheocheck.audit.certify_report import certify_report
 from rheocheck.audit.digests import digests_of, sha256_of
 from rheocheck.audit.exact import exact_stage
 from rheocheck.audit.exact_check import law_of_instance
+from rheocheck.audit.file_seal import SEAL, seal_of
 from rheocheck.audit.instance_certificate import KEY, CertificateFile, InstanceCertificate
-from rheocheck.certificate import Report, Verdict, environment
+from rheocheck.certificate import Verdict
 from rheocheck.errors import InputError
 from rheocheck.reference.families import Instance, family
 from tests.defects.reference_faults import FAULTS
@@ -45,14 +47,7 @@ def certificate_text(max_eager_paths: int) -> str:
 
 def made_now(max_eager_paths: int = 100) -> str:
     stage = exact_stage(True, 0, 1, max_eager_paths=max_eager_paths)
-    report = Report(
-        command="certify",
-        verdict=stage.verdict,
-        claims=[stage.claim] if stage.claim else [],
-        stages=[stage],
-        environment=environment(),
-    )
-    return report.model_dump_json()
+    return certify_report([stage], quick=True, seed=0).model_dump_json()
 
 
 def certified(folder: Path, max_eager_paths: int = 100) -> Path:
@@ -63,13 +58,17 @@ def certified(folder: Path, max_eager_paths: int = 100) -> Path:
 
 
 def changed(path: Path, change: Change, sealed: bool = False) -> CertificateFile:
-    """The file read back after a change; `sealed` forges the SHA-256 of the whole."""
+    """The file read back after a change; `sealed` forges both seals."""
     value = json.loads(path.read_text(encoding="utf-8"))
     change(value)
     path.write_text(json.dumps(value), encoding="utf-8")
     file = CertificateFile.read(path)
     if sealed:
-        file.certificate.sha256 = file.certificate.seal(file.stage)
+        certificate_in(value)["sha256"] = file.certificate.seal(file.stage)
+        value["facts"][SEAL] = seal_of(value)
+        path.write_text(json.dumps(value), encoding="utf-8")
+        file = CertificateFile.read(path)
+        assert file.sealed
     return file
 
 
@@ -184,9 +183,9 @@ def _one_lossy(value: dict[str, Any]) -> None:
         (_other_laws_digest, "SHA-256 of group"),
         (_other_seed, "scheme and laws"),
         (_lossy_report, "the report says lossy"),
-        (_lossy_stage, "the stage says lossy"),
+        (_lossy_stage, "the verdict of the exact stage is lossy, the rest says certified"),
         (_larger_claim, "claims"),
-        (_larger_count, "counts 1000000 instances"),
+        (_larger_count, "the number of instances of the exact stage is 1000000"),
         (_one_lossy, "verdict is lossy in the file and certified"),
     ],
 )
@@ -206,7 +205,9 @@ def test_what_cannot_be_computed_again_is_sealed(name: str, tmp_path: Path) -> N
     result = check_certificate(changed(certified(tmp_path), change))
     assert result.verdict is Verdict.LOSSY
     assert [problem["what"] for problem in result.details["problems"]] == [
-        "the file's own SHA-256 is another"
+        "the seal of the whole file is missing or another",
+        "the file's own SHA-256 is another",
+        "the report's versions are not the certificate's",
     ]
 
 
