@@ -3,12 +3,14 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from rheocheck.audit import differential, exact
 from rheocheck.audit.acceptance import TITLE, acceptance_row, compared_schemes
+from rheocheck.audit.carry import Carry, carried, claim_of, read_carry, write_carry
 from rheocheck.audit.choices import run_seed
 from rheocheck.audit.draws import DrawRun, draws_stage
 from rheocheck.audit.emissions import join
@@ -53,29 +55,39 @@ class DecodingRun:
     parts: list[TaskFindings] = field(default_factory=list)
 
 
-def run_audit(settings: AuditSettings, progress: ProgressCallback | None = None) -> Report:
+def run_audit(
+    settings: AuditSettings,
+    progress: ProgressCallback | None = None,
+    carry: Path | None = None,
+) -> Report:
     """Audit a pair.
 
     Args:
       settings: What to examine.
       progress: Called with (what, units done, units in all).
+      carry: File of evidence from earlier runs, read before this one and written after it.
 
     Returns:
       The report. It does not depend on `settings.jobs`.
 
     Raises:
       RheocheckError: Missing or damaged weights, a target that fails its start-up check, bad
-        prompts.
+        prompts, a carry that is damaged, of other settings or counts this run already.
     """
     with one_thread():
-        return _run_audit(settings, progress)
+        return _run_audit(settings, progress, carry)
 
 
-def _run_audit(settings: AuditSettings, progress: ProgressCallback | None) -> Report:
+def _run_audit(
+    settings: AuditSettings, progress: ProgressCallback | None, carry: Path | None
+) -> Report:
     started = time.perf_counter()
     prepare_folder(settings.save_trace)
     source = PairSource.of(settings)
     texts = read_prompts(settings.prompts, settings.num_prompts)
+    claim = claim_of(settings, [prompt.text for prompt in texts])
+    evidence = read_carry(carry, claim) if carry is not None else Carry(claim)
+    evidence.check_seed(settings.seed)
     pair = load_pair(source)
     prompts = _encode(texts, settings, pair)
     jobs = settings.jobs if settings.device == "cpu" else 1
@@ -88,10 +100,14 @@ def _run_audit(settings: AuditSettings, progress: ProgressCallback | None) -> Re
     watched = [run for run in runs if run.watch]
     traces = [part.trace for run in watched for part in run.parts if part.trace is not None]
     save_parts(settings.save_trace, traces)
+    sampled = _sampled(watched, pair, replay)
+    if carry is not None:
+        sampled, evidence = carried(sampled, evidence, settings.seed)
+        write_carry(carry, evidence)
     findings += [
         _whitebox(watched, replay),
         _probe(watched, settings, replay),
-        _sampled(watched, pair, replay),
+        sampled,
         StageFindings(_draws(watched, replay)),
         StageFindings(_greedy(settings, source, prompts)),
     ]

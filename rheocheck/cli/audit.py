@@ -31,6 +31,7 @@ def audit(
     trace: Path | None = typer.Option(None, metavar="DIR", help="Audit a trace; runs no model."),
     record: int | None = typer.Option(None, metavar="N", help="Only this record of the trace."),
     save_trace: Path | None = typer.Option(None, metavar="DIR", help="Keep all rounds there."),
+    carry: Path | None = typer.Option(None, metavar="FILE", help="Evidence from run to run."),
     json_file: Path | None = typer.Option(None, "--json", metavar="FILE", help="Write JSON."),
     html_file: Path | None = typer.Option(None, "--html", metavar="FILE", help="Write a page."),
 ) -> None:
@@ -38,7 +39,7 @@ def audit(
 
     Example: rheocheck audit --num-prompts 500 --json audit.json --html audit.html
     """
-    check_outputs([json_file, html_file], [prompts, trace])
+    check_outputs([json_file, html_file, carry], [prompts, trace])
     if trace is not None:
         given = [name for name in context.params if _is_given(context, name)]
         audit_trace(trace, record, seed, json_file, html_file, given)
@@ -77,7 +78,7 @@ def audit(
         save_trace=save_trace,
     )
     with progress_bars(Console(stderr=True)) as progress:
-        report = run_audit(settings, progress)
+        report = run_audit(settings, progress, carry)
     finish(report, json_file, html_file)
 
 

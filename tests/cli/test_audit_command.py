@@ -48,7 +48,7 @@ def canned(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> l
     """Replace the audit by a finished report; returns the settings that it was asked for."""
     asked: list[AuditSettings] = []
 
-    def fake(settings: AuditSettings, progress: object) -> Report:
+    def fake(settings: AuditSettings, progress: object, carry: object = None) -> Report:
         asked.append(settings)
         return report_of(getattr(request, "param", Verdict.CERTIFIED))
 
