@@ -422,8 +422,11 @@ class StaleLaws(Family):
 FAMILIES: tuple[type[Family], ...] = (OneLaw, ManyContexts, Bounds, StaleLaws)
 
 NO_STATISTICS: Mapping[str, str] = {
+    "cells": "cells and their laws; the chi-square over them is calibrated",
+    "fault_power": "powers, tested against simulation",
     "inputs": "checks",
     "mutants": "faulty laws",
+    "sizing": "sample sizes",
     "power": "powers and sizes of faults, tested against simulation",
 }
 """Modules without a statistic, and what they hold."""
