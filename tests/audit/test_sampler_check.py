@@ -305,6 +305,7 @@ def test_a_check_that_only_looks_at_the_first_token_is_caught(
         return real(cut, target)
 
     lossy = BlockVerification(2, "token")
+    assert sampler_stage(lossy, "block", quick=True, max_vocab=3).verdict is Verdict.LOSSY
     assert sampler_stage(lossy, "block", max_vocab=3).verdict is Verdict.LOSSY
     monkeypatch.setattr(sampler_check, "worst_violation", first_only)
     blind = sampler_stage(lossy, "block", max_vocab=3)
