@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rheocheck.audit.laws import total_variation
+from rheocheck.audit.trace_node_law import node_distances
 from rheocheck.audit.trace_rule import Tests, node_tests, probe_laws, role_law
 from rheocheck.config import RULES, Rule
 from rheocheck.errors import TraceError
@@ -18,8 +19,9 @@ DECIDED = "the recorded laws and uniforms decide otherwise"
 PROBE_LAW = "the law that verification took the probe to come from is not the draft's"
 MISDRAWN = "the probe is not the one that its uniform draws"
 NUMERICS = "the verifier's law is not the target's by plain decoding: too far apart for rounding"
+NODE_LAW = "the exact law after the node is not the target's"
 REPEATED = "one uniform stands for two draws of a round"
-KINDS = (OFF_SUPPORT, DECIDED, PROBE_LAW, MISDRAWN, NUMERICS, REPEATED)
+KINDS = (OFF_SUPPORT, DECIDED, PROBE_LAW, MISDRAWN, NODE_LAW, NUMERICS, REPEATED)
 
 # Two float32 evaluations of one law differ by some 1e-6; a thousand times that is no rounding.
 NUMERICS_LIMIT = 1e-3
@@ -57,6 +59,8 @@ class Facts:
       got: By kind: what was recorded instead.
       num_tests: Decisions made again.
       num_rounded: Of them, those that differ within rounding.
+      num_nodes: Nodes whose exact law was made.
+      node_distance: Largest TV of those from the target.
       distance: [emitted] TV between verifier and plain decoding, or None.
     """
 
@@ -68,6 +72,8 @@ class Facts:
     got: dict[str, NDArray[Any]] = field(default_factory=dict)
     num_tests: int = 0
     num_rounded: int = 0
+    num_nodes: int = 0
+    node_distance: float = 0.0
     distance: NDArray[np.float64] | None = None
 
 
@@ -126,6 +132,8 @@ def batch_facts(batch: Batch, settings: dict[str, Any]) -> Facts:
     child = laws.column_of(trees.token)
     tests = node_tests(laws.target, child, trees.role, probe, scheme.rule)
     facts.role_law = role_law(tests, trees)
+    if used is not None and drawn is not None:
+        _node_laws(batch, used, drawn, scheme, facts)
     _decide(batch, tests, ROUNDING[_itemsize(batch)], facts)
     return facts
 
@@ -161,6 +169,25 @@ def _compare_probe_laws(
     facts.violated[PROBE_LAW] = ~(distance <= max(limit, 1e-6))
     facts.role[PROBE_LAW] = np.full(len(distance), PROBE)
     facts.got[PROBE_LAW] = distance
+
+
+def _node_laws(
+    batch: Batch,
+    used: NDArray[np.float64],
+    drawn: NDArray[np.float64],
+    scheme: Scheme,
+    facts: Facts,
+) -> None:
+    """Exact laws of some nodes with a probe."""
+    rows, distance = node_distances(batch, used, drawn, scheme.num_top, scheme.rule)
+    if not len(rows):
+        return
+    wrong, got = np.zeros(len(batch.token), dtype=bool), np.zeros(len(batch.token))
+    wrong[rows] = ~(distance <= max(1e-6, 1e3 * ROUNDING[_itemsize(batch)]))
+    got[rows] = distance
+    facts.violated[NODE_LAW], facts.got[NODE_LAW] = wrong, got
+    facts.role[NODE_LAW] = np.full(len(wrong), PROBE)
+    facts.num_nodes, facts.node_distance = len(rows), float(distance.max())
 
 
 def _decide(batch: Batch, tests: Tests, tolerance: float, facts: Facts) -> None:

@@ -78,7 +78,7 @@ def node_tests(
         drafted = np.where(has_mass, probe[rows, column], 0.0) * total
         against = np.where(is_probe[rows, at], drafted, total)
         full = mass * (1 + _EQUAL_WITHIN) >= against
-        ratio = np.where(full, 1.0, mass / np.where(against > 0, against, 1.0))
+        ratio = np.where(full, 1.0, mass / np.where(full, 1.0, against))
         accept = np.where(made & (mass > 0), np.minimum(ratio, 1.0), 0.0)
         acceptance[:, step], reach[:, step] = accept, np.where(made, reaching, 0.0)
         reaching = reaching * (1.0 - accept)

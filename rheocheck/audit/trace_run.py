@@ -20,6 +20,7 @@ from rheocheck.audit.trace_alignment import Alignment
 from rheocheck.audit.trace_facts import (
     DECIDED,
     MISDRAWN,
+    NODE_LAW,
     NUMERICS,
     NUMERICS_LIMIT,
     OFF_SUPPORT,
@@ -68,6 +69,8 @@ class Seen:
     role_laws: list[NDArray[np.float64]] = field(default_factory=list)
     num_tests: int = 0
     num_rounded: int = 0
+    num_nodes: int = 0
+    node_distance: float = 0.0
     distance_sum: float = 0.0
     distance_max: float = 0.0
     has_draft: bool = True
@@ -102,6 +105,8 @@ class Seen:
             self.distance_max = max(self.distance_max, float(facts.distance.max(initial=0.0)))
         self.num_tests += facts.num_tests
         self.num_rounded += facts.num_rounded
+        self.num_nodes += facts.num_nodes
+        self.node_distance = max(self.node_distance, facts.node_distance)
         self.localiser.observe(batch, facts, run)
         self.alignment.observe(batch)
 
@@ -163,6 +168,8 @@ def _stages(seen: Seen, replay: str) -> list[StageFindings]:
         found.append(_roles(seen, replay))
     if seen.pits or {PROBE_LAW, MISDRAWN} & seen.violations.keys():
         found.append(_probe(seen, replay))
+    if seen.num_nodes:
+        found.append(_whitebox(seen, replay))
     if seen.distance_max or NUMERICS in seen.violations:
         found.append(_numerics(seen, replay))
     return found
@@ -316,6 +323,19 @@ def _probe(seen: Seen, replay: str) -> StageFindings:
         cannot_see="which trees other identities of the probe would have given",
     )  # fmt: skip
     return StageFindings(stage, {"PIT": fit.p_value} if len(pits) else {})
+
+
+def _whitebox(seen: Seen, replay: str) -> StageFindings:
+    summary = (
+        f"{seen.num_nodes:,} nodes, every token that their probes could be: TV of the exact law "
+        f"at most {seen.node_distance:.2g}"
+    )
+    stage = _exact(
+        seen, "whitebox", (NODE_LAW,), replay, seen.num_nodes, summary,
+        max_tv=seen.node_distance,
+        cannot_see="whether survival depends on the probe's identity; see probe",
+    )  # fmt: skip
+    return StageFindings(stage)
 
 
 def _numerics(seen: Seen, replay: str) -> StageFindings:

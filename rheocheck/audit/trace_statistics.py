@@ -11,9 +11,18 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from rheocheck.audit.findings import LOSSY_LEVEL
 from rheocheck.stats.chi_square import bucket_chi_square
 from rheocheck.stats.pit import draft_target_order, randomised_pit, uniformity
-from rheocheck.stats.scores import NO_SCORES, ScoreSums, draft_score, score_sums, surprisal
+from rheocheck.stats.scores import (
+    NO_SCORES,
+    ScoreSums,
+    above_target,
+    draft_score,
+    score_sums,
+    surprisal,
+)
+from rheocheck.stats.token_calibration import TokenCalibration, token_calibration
 from rheocheck.traces.laws import Laws
 from rheocheck.traces.reader import Batch
 
@@ -54,9 +63,11 @@ def statistics(has_draft: bool) -> list[Statistic]:
     every: list[Statistic] = [
         Score("surprisal", lambda laws: surprisal(laws.null)),
         Score("draft score", lambda laws: draft_score(laws.null, _draft(laws)), needs_draft=True),
+        Score("above target", lambda laws: above_target(laws.null, _draft(laws)), needs_draft=True),
         Pit("PIT by draft/target", lambda laws: draft_target_order(laws.null, _draft(laws)), True),
         Pit("PIT by target", lambda laws: -laws.null),
         Ranks(),
+        Tokens(),
     ]
     return [statistic for statistic in every if has_draft or not statistic.needs_draft]
 
@@ -144,6 +155,51 @@ class Ranks:
             return 0.0, 1.0
         found = bucket_chi_square(self.counts, np.concatenate(self.laws))
         return found.statistic, found.p_value
+
+
+@dataclass(slots=True)
+class Tokens:
+    """Calibration of every token by itself; tokens that are not listed do not count."""
+
+    name: str = "tokens"
+    needs_draft: bool = False
+    # counts, expected counts, sums of squared probabilities
+    sums: Values = field(default_factory=lambda: np.zeros((3, 0)))
+
+    def observe(self, laws: Laws, uniform: Values) -> None:
+        """Add the tokens and their laws."""
+        if laws.ids is None:
+            found = np.bincount(laws.column, minlength=laws.null.shape[1])
+            self._add(np.stack([found, laws.null.sum(axis=0), (laws.null**2).sum(axis=0)]))
+            return
+        there, rows = laws.ids >= 0, np.arange(len(laws.column))
+        drawn = laws.ids[rows, laws.column]
+        mass, ids = laws.null[there], laws.ids[there]
+        size = int(ids.max(initial=-1)) + 1
+        counts = np.bincount(drawn[drawn >= 0], minlength=size)
+        expected, squares = (np.bincount(ids, mass**power, minlength=size) for power in (1, 2))
+        self._add(np.stack([counts, expected, squares]))
+
+    @property
+    def p_value(self) -> float:
+        """Of all tokens, corrected for their number."""
+        return self._test().p_value
+
+    @property
+    def shown(self) -> float:
+        """The z value that is furthest out."""
+        return self._test().z
+
+    def _test(self) -> TokenCalibration:
+        counts, expected, squares = self.sums
+        return token_calibration(counts, expected, squares, LOSSY_LEVEL)
+
+    def _add(self, more: Values) -> None:
+        width = max(self.sums.shape[1], more.shape[1])
+        sums = np.zeros((3, width))
+        for part in (self.sums, more):
+            sums[:, : part.shape[1]] += part
+        self.sums = sums
 
 
 def rank_buckets(laws: Laws) -> tuple[NDArray[np.int64], Values]:

@@ -30,12 +30,22 @@ def test_a_saved_audit_is_an_honest_trace_of_every_round(tmp_path: Path) -> None
     again = run_trace_audit(folder)
     assert again.verdict is Verdict.NO_EVIDENCE
     names = [stage.name for stage in again.stages]
-    assert names == ["support", "sampled", "stale", "draws", "roles", "probe", "numerics"]
+    assert names == [
+        "support",
+        "sampled",
+        "stale",
+        "draws",
+        "roles",
+        "probe",
+        "whitebox",
+        "numerics",
+    ]
     sampled = next(stage for stage in report.stages if stage.name == "sampled")
     by_name = {stage.name: stage for stage in again.stages}
     assert by_name["sampled"].sample_size == sampled.sample_size
     worst = max(item["numerics_max_tv"] for item in sampled.details["per_temperature"])
     assert by_name["numerics"].details["numerics_max_tv"] == pytest.approx(worst)
+    assert by_name["whitebox"].details["max_tv"] < 1e-12
     assert by_name["draws"].details["summary"].endswith("0 differ within rounding")
     runs = open_trace(folder).runs
     assert [run["temperature"] for run in runs] == [1.0, 0.7]
