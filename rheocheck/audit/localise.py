@@ -105,9 +105,7 @@ class Localiser:
         deviations = self._judged()
         kind = next(iter(self.first), None)
         first = None if kind is None else {"what": kind, **self.first[kind]}
-        line = replay
-        if replay is not None and first is not None:
-            line = f"{replay} --record {first['record']}"
+        line = None if replay is None else replay_of(replay, first)
         return {
             "depth_is": DEPTH_IS,
             "violations": self._violations(),
@@ -284,6 +282,13 @@ class Localiser:
             "found": "on the even records, largest excess first; measured on the odd ones, with a "
             "variance that errs upwards",
         }
+
+
+def replay_of(replay: str, witness: dict[str, Any] | None) -> str:
+    """The line that shows a witness: of its record, unless it takes two of them to see it."""
+    if witness is None or "other_record" in witness:
+        return replay
+    return f"{replay} --record {witness['record']}"
 
 
 def _witness(batch: Batch, facts: Facts, kind: str, row: int) -> dict[str, Any]:

@@ -21,6 +21,7 @@ MISDRAWN = "the probe is not the one that its uniform draws"
 NUMERICS = "the verifier's law is not the target's by plain decoding: too far apart for rounding"
 NODE_LAW = "the exact law after the node is not the target's"
 REPEATED = "one uniform stands for two draws of a round"
+SHARED = "one uniform ends two rounds"
 KINDS = (OFF_SUPPORT, DECIDED, PROBE_LAW, MISDRAWN, NODE_LAW, NUMERICS, REPEATED)
 
 # Two float32 evaluations of one law differ by some 1e-6; a thousand times that is no rounding.
@@ -268,11 +269,17 @@ def _repeated(batch: Batch, facts: Facts) -> None:
     if not parts:
         return
     record, value = (np.concatenate([part[side] for part in parts]) for side in (0, 1))
-    if (value * _FEW_BITS == np.floor(value * _FEW_BITS)).mean() > 0.5:
+    if few_bits(value):
         return
     order = np.lexsort((value, record))
     same = (np.diff(record[order]) == 0) & (np.diff(value[order]) == 0)
     _mark(batch, record[order][1:][same], REPEATED, -1, facts)
+
+
+def few_bits(values: NDArray[np.float64]) -> bool:
+    """Uniforms of so few bits that equal ones are no wonder."""
+    scaled = values * _FEW_BITS
+    return bool((scaled == np.floor(scaled)).mean() > 0.5) if len(values) else True
 
 
 def _mark(batch: Batch, record: NDArray[Any], kind: str, role: int, facts: Facts) -> None:

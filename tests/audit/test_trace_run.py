@@ -159,6 +159,18 @@ def test_a_uniform_used_twice_is_lossy(tmp_path: Path) -> None:
     assert REPEATED in found
 
 
+def test_a_uniform_that_ends_two_rounds_is_lossy(tmp_path: Path) -> None:
+    folder = write_chains(tmp_path / "trace", 60)
+
+    def change(arrays: dict[str, Any]) -> None:
+        arrays["final_uniform"][40] = arrays["final_uniform"][10]
+
+    edit_arrays(folder, change)
+    report = run_trace_audit(folder)
+    assert stage(report, "draws").verdict is Verdict.LOSSY
+    assert "one uniform ends two rounds" in stage(report, "draws").details["summary"]
+
+
 def test_a_probe_that_its_uniform_does_not_draw_is_lossy(tmp_path: Path) -> None:
     folder = write_chains(tmp_path / "trace", 60)
     edit_arrays(folder, put("probe_below", 5, 0.0))

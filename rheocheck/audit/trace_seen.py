@@ -1,0 +1,89 @@
+"""What all batches of a trace together showed."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rheocheck.audit.localise import Localiser
+from rheocheck.audit.trace_alignment import Alignment
+from rheocheck.audit.trace_facts import (
+    Facts,
+    few_bits,
+)
+from rheocheck.audit.trace_statistics import Statistic, batch_uniforms, statistics
+from rheocheck.traces.reader import Batch
+from rheocheck.traces.trees import ROLES
+
+
+@dataclass(slots=True)
+class Seen:
+    """What all batches together showed.
+
+    Attributes:
+      seed: Of the randomised PIT.
+      tokens: Emitted tokens.
+      records: Rounds.
+      violations: By kind; kinds that could not be looked at are absent.
+      tests: The statistics.
+      pits: PIT values of surviving probes.
+      roles: Observed roles, and their laws at each token.
+      localiser: For the section of the report.
+    """
+
+    seed: int
+    tokens: int = 0
+    records: int = 0
+    violations: Counter[str] = field(default_factory=Counter)
+    tests: list[Statistic] | None = None
+    pits: list[NDArray[np.float64]] = field(default_factory=list)
+    role_counts: NDArray[np.float64] = field(default_factory=lambda: np.zeros(len(ROLES)))
+    role_laws: list[NDArray[np.float64]] = field(default_factory=list)
+    num_tests: int = 0
+    num_rounded: int = 0
+    num_nodes: int = 0
+    node_distance: float = 0.0
+    distance_sum: float = 0.0
+    distance_max: float = 0.0
+    has_draft: bool = True
+    localiser: Localiser = field(default_factory=Localiser)
+    alignment: Alignment = field(default_factory=Alignment)
+    finals: list[NDArray[np.float64]] = field(default_factory=list)
+
+    def observe(self, batch: Batch, facts: Facts, run: str) -> None:
+        """Take in a batch."""
+        laws, uniform = batch.laws, batch_uniforms(self.seed, batch)
+        self.tokens += len(batch.token)
+        self.records += len(batch.request)
+        self.has_draft = self.has_draft and laws.draft is not None
+        if self.tests is None:
+            self.tests = statistics(True)
+        # A statistic of the draft counts only where every shard has the draft's laws.
+        self.tests = [test for test in self.tests if self.has_draft or not test.needs_draft]
+        for test in self.tests:
+            test.observe(laws, uniform)
+        for kind, violated in facts.violated.items():
+            self.violations[kind] += int(violated.sum())
+        if facts.role_law is not None and facts.emitted_role is not None:
+            self.role_counts += np.bincount(facts.emitted_role, minlength=len(ROLES))
+            self.role_laws.append(facts.role_law)
+        if batch.trees is not None and batch.trees.probes is not None:
+            probes = batch.trees.probes
+            drawn = np.random.default_rng([self.seed, 1, batch.first_record]).random(
+                len(probes.mass)
+            )
+            self.pits.append(np.clip(probes.below + drawn * probes.mass, 0.0, 1.0))
+        if facts.distance is not None:
+            self.distance_sum += float(facts.distance.sum())
+            self.distance_max = max(self.distance_max, float(facts.distance.max(initial=0.0)))
+        self.num_tests += facts.num_tests
+        self.num_rounded += facts.num_rounded
+        self.num_nodes += facts.num_nodes
+        self.node_distance = max(self.node_distance, facts.node_distance)
+        self.localiser.observe(batch, facts, run)
+        self.alignment.observe(batch)
+        final = batch.arrays.get("final_uniform")
+        if final is not None and final.dtype == np.float64 and not few_bits(final):
+            number = batch.first_record + np.arange(len(final))
+            self.finals.append(np.stack([number.astype(np.float64), final]))

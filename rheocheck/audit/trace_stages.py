@@ -1,0 +1,239 @@
+"""Stages of the audit of a trace: from what was seen to verdicts before correction."""
+
+from typing import Any
+
+import numpy as np
+
+from rheocheck.audit.findings import LOSSY_LEVEL, StageFindings
+from rheocheck.audit.localise import replay_of
+from rheocheck.audit.trace_facts import (
+    DECIDED,
+    MISDRAWN,
+    NODE_LAW,
+    NUMERICS,
+    NUMERICS_LIMIT,
+    OFF_SUPPORT,
+    PROBE_LAW,
+    REPEATED,
+    SHARED,
+)
+from rheocheck.audit.trace_seen import Seen
+from rheocheck.certificate import StageResult, Verdict
+from rheocheck.stats.chi_square import bucket_chi_square
+from rheocheck.stats.pit import NUM_BINS, uniformity
+from rheocheck.stats.power import chi_square_detectable, chi_square_power
+from rheocheck.traces.trees import ROLES
+
+# Alternative whose power is printed, and for which the tokens needed are said.
+NAMED_TV = 0.05
+MOST_TOKENS = 2**40
+
+
+def trace_stages(seen: Seen, replay: str) -> list[StageFindings]:
+    """All stages that the trace allows, in the order of the report."""
+    found = [_support(seen, replay), _sampled(seen, replay)]
+    if seen.alignment.num_rows:
+        found.append(_stale(seen, replay))
+    if {DECIDED, REPEATED} & seen.violations.keys():
+        found.append(_draws(seen, replay))
+    if seen.role_laws:
+        found.append(_roles(seen, replay))
+    if seen.pits or {PROBE_LAW, MISDRAWN} & seen.violations.keys():
+        found.append(_probe(seen, replay))
+    if seen.num_nodes:
+        found.append(_whitebox(seen, replay))
+    if seen.distance_max or NUMERICS in seen.violations:
+        found.append(_numerics(seen, replay))
+    return found
+
+
+def _exact(
+    seen: Seen, name: str, kinds: tuple[str, ...], replay: str, size: int, summary: str,
+    **details: Any,
+) -> StageResult:  # fmt: skip
+    """A stage that is LOSSY where one of its kinds of violation was met."""
+    wrong = {kind: seen.violations[kind] for kind in kinds if seen.violations[kind]}
+    first = next((kind for kind in wrong), None)
+    witness = None if first is None else {"what": first, **seen.localiser.first[first]}
+    if wrong:
+        summary = "; ".join(f"{count:,} times {kind}" for kind, count in wrong.items())
+    return StageResult(
+        name=name,
+        verdict=Verdict.LOSSY if wrong else Verdict.NO_EVIDENCE,
+        statistic=float(sum(wrong.values())),
+        threshold=1.0,
+        sample_size=size,
+        replay=replay_of(replay, witness),
+        details={
+            "summary": summary,
+            "statistic_is": "violations",
+            **details,
+            **({} if witness is None else {"witness": witness}),
+        },
+    )
+
+
+def _support(seen: Seen, replay: str) -> StageFindings:
+    summary = f"{seen.tokens:,} emitted tokens, each of positive probability"
+    stage = _exact(seen, "support", (OFF_SUPPORT,), replay, seen.tokens, summary)
+    return StageFindings(stage)
+
+
+def _sampled(seen: Seen, replay: str) -> StageFindings:
+    """p-values of all statistics; INCONCLUSIVE where there are too few tokens to find anything."""
+    tests = seen.tests or []
+    level = LOSSY_LEVEL / max(1, len(tests))
+    detectable = 1.0 if not seen.tokens else chi_square_detectable(seen.tokens, NUM_BINS - 1, level)
+    needed = _tokens_needed(level)
+    few = detectable >= 1.0
+    return StageFindings(
+        StageResult(
+            name="sampled",
+            verdict=Verdict.INCONCLUSIVE if few else Verdict.NO_EVIDENCE,
+            statistic=max((abs(test.shown) for test in tests if "PIT" not in test.name), default=0),
+            sample_size=seen.tokens,
+            power=chi_square_power(seen.tokens, NUM_BINS - 1, NAMED_TV, level)
+            if seen.tokens
+            else 0.0,
+            replay=replay,
+            details={
+                "summary": (
+                    f"{seen.tokens:,} emitted tokens are too few to find anything at this level; "
+                    f"TV {NAMED_TV:g} needs some {needed:,}"
+                    if few
+                    else f"{seen.tokens:,} emitted tokens; detectable TV {detectable:.3g}; TV "
+                    f"{NAMED_TV:g} needs some {needed:,}"
+                ),
+                "statistic_is": "largest of the statistics below (described; p-values judge)",
+                "power_is": f"of a 20-bin PIT test at level {level:.2g} against TV {NAMED_TV:g}",
+                "detectable_tv": detectable,
+                "tokens_needed": needed,
+                "statistics": {test.name: test.shown for test in tests},
+            },
+        ),
+        {test.name: test.p_value for test in tests} if seen.tokens else {},
+    )
+
+
+def _tokens_needed(level: float) -> int:
+    """Tokens with which a TV of `NAMED_TV` is detectable: the noncentrality is 4 n TV^2."""
+    few = chi_square_detectable(MOST_TOKENS, NUM_BINS - 1, level)
+    return int(np.ceil(MOST_TOKENS * (few / NAMED_TV) ** 2))
+
+
+def _stale(seen: Seen, replay: str) -> StageFindings:
+    """Whether laws stand beside the tokens of another row: which way, if they do."""
+    shift = seen.alignment.shift()
+    assert shift is not None
+    summary = shift.describe()
+    if shift.found == 1:
+        summary = f"laws are stale by one row: {summary}"
+    return StageFindings(
+        StageResult(
+            name="stale",
+            verdict=Verdict.NO_EVIDENCE,
+            statistic=shift.log_e[0],
+            threshold=-float(np.log(shift.alpha)),
+            sample_size=shift.num_rows,
+            replay=replay,
+            details={
+                "summary": summary,
+                "statistic_is": "log of the evidence against laws that are in place",
+                "shift_found": shift.found,
+                "log_e": {str(key): value for key, value in shift.log_e.items()},
+                "mean_log_likelihood": {
+                    str(key): value for key, value in shift.log_likelihood.items()
+                },
+            },
+        ),
+        {"laws in place": shift.p_value(0)},
+    )
+
+
+def _draws(seen: Seen, replay: str) -> StageFindings:
+    summary = (
+        f"{seen.records:,} rounds, {seen.num_tests:,} decisions made again, {seen.num_rounded:,} "
+        "differ within rounding"
+    )
+    kinds = (DECIDED, REPEATED, SHARED)
+    _find_shared(seen)
+    return StageFindings(_exact(seen, "draws", kinds, replay, seen.num_tests, summary))
+
+
+def _find_shared(seen: Seen) -> None:
+    """Final draws of two rounds with one uniform of 53 bits; both records are in the witness."""
+    if not seen.finals or SHARED in seen.violations:
+        return
+    record, value = np.concatenate(seen.finals, axis=1)
+    order = np.argsort(value, kind="stable")
+    same = np.flatnonzero(np.diff(value[order]) == 0)
+    seen.violations[SHARED] = len(same)
+    if len(same):
+        one, other = (int(record[order[same[0] + step]]) for step in (0, 1))
+        seen.localiser.first[SHARED] = {
+            "record": one,
+            "other_record": other,
+            "uniform": float(value[order[same[0]]]),
+        }
+
+
+def _roles(seen: Seen, replay: str) -> StageFindings:
+    laws = np.concatenate(seen.role_laws)
+    found = bucket_chi_square(seen.role_counts, laws)
+    expected = laws.sum(axis=0)
+    return StageFindings(
+        StageResult(
+            name="roles",
+            verdict=Verdict.NO_EVIDENCE,
+            statistic=found.statistic,
+            sample_size=len(laws),
+            replay=replay,
+            details={
+                "summary": "roles of the emitted tokens against their probabilities given the tree",
+                "statistic_is": f"chi-square with {found.df} degrees of freedom",
+                "roles": [
+                    {"role": role, "observed": observed, "expected": round(wanted, 2)}
+                    for role, observed, wanted in zip(
+                        ROLES, seen.role_counts.tolist(), expected.tolist(), strict=True
+                    )
+                ],
+            },
+        ),
+        {"roles": found.p_value},
+    )
+
+
+def _probe(seen: Seen, replay: str) -> StageFindings:
+    pits = np.concatenate(seen.pits) if seen.pits else np.zeros(0)
+    fit = uniformity(pits)
+    summary = f"{len(pits):,} surviving probes, by rank under the law they were drawn from"
+    stage = _exact(
+        seen, "probe", (PROBE_LAW, MISDRAWN), replay, len(pits), summary,
+        pit_ks_distance=fit.ks, pit_chi_square=fit.chi_square,
+        cannot_see="which trees other identities of the probe would have given",
+    )  # fmt: skip
+    return StageFindings(stage, {"PIT": fit.p_value} if len(pits) else {})
+
+
+def _whitebox(seen: Seen, replay: str) -> StageFindings:
+    summary = (
+        f"{seen.num_nodes:,} nodes, every token that their probes could be: TV of the exact law "
+        f"at most {seen.node_distance:.2g}"
+    )
+    stage = _exact(
+        seen, "whitebox", (NODE_LAW,), replay, seen.num_nodes, summary,
+        max_tv=seen.node_distance,
+        cannot_see="whether survival depends on the probe's identity; see probe",
+    )  # fmt: skip
+    return StageFindings(stage)
+
+
+def _numerics(seen: Seen, replay: str) -> StageFindings:
+    summary = f"verifier against plain decoding: TV at most {seen.distance_max:.2g}"
+    stage = _exact(
+        seen, "numerics", (NUMERICS,), replay, seen.tokens, summary,
+        numerics_max_tv=seen.distance_max,
+        numerics_mean_tv=seen.distance_sum / max(1, seen.tokens),
+        numerics_limit=NUMERICS_LIMIT if NUMERICS in seen.violations else None,
+    )  # fmt: skip
+    return StageFindings(stage)
