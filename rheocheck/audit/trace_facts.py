@@ -79,13 +79,20 @@ class Facts:
 
 
 def scheme_of(settings: dict[str, Any]) -> Scheme | None:
-    """The scheme in a run's settings; None where no rule is given.
+    """The scheme in a run's settings; None where no rule is given, or one beyond this audit.
 
     Raises:
       TraceError: A rule that does not exist, or a num_top that is no count.
     """
     rule, num_top = settings.get("rule"), settings.get("num_top", 0)
     if rule is None:
+        return None
+    # Several probes a node, merged ones or an adaptive top are other tests than those made here.
+    if (
+        settings.get("num_probes", 1) != 1
+        or settings.get("merged")
+        or settings.get("top_thresholds")
+    ):
         return None
     if rule not in RULES:
         raise TraceError(f"settings of the trace: rule = {rule!r}: must be one of {RULES}")

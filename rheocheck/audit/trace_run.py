@@ -85,7 +85,7 @@ def _not_checked(seen: Seen, index: Index) -> list[str]:
         lacking.append(
             "no complete trees with laws of their probes: accept tests, residuals, roles"
             if has_rule
-            else "no trees, or no rule in the settings: accept tests, residuals, roles"
+            else "no trees, or no rule of one probe in the settings: accept tests, residuals, roles"
         )
     elif REPEATED not in seen.violations:
         lacking.append("no uniforms: single decisions")

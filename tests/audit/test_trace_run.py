@@ -178,6 +178,14 @@ def test_a_probe_that_its_uniform_does_not_draw_is_lossy(tmp_path: Path) -> None
     assert stage(run_trace_audit(folder), "probe").verdict is Verdict.LOSSY
 
 
+def test_a_scheme_beyond_one_probe_is_not_decided_again_and_said_so(tmp_path: Path) -> None:
+    folder = write_chains(tmp_path / "trace", 100)
+    edit_index(folder, lambda index: index["runs"][0].update(merged=True))
+    report = run_trace_audit(folder)
+    assert {"roles", "whitebox"}.isdisjoint(found.name for found in report.stages)
+    assert any("no rule of one probe" in line for line in report.facts["not_checked"])
+
+
 def test_settings_that_make_no_sense_are_refused(tmp_path: Path) -> None:
     folder = write_chains(tmp_path / "trace", 5)
     edit_index(folder, lambda index: index["runs"][0].update(rule="best"))

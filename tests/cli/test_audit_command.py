@@ -11,6 +11,7 @@ from rheocheck.audit import run
 from rheocheck.audit.settings import AuditSettings
 from rheocheck.certificate import Report, StageResult, Verdict
 from rheocheck.cli import main
+from rheocheck.config import SpeculationConfig
 
 BIDI = "\u202e"
 
@@ -82,9 +83,9 @@ def test_options_reach_the_settings(canned: list[AuditSettings], tmp_path: Path)
     settings = canned[0]
     assert (settings.model, settings.target, settings.draft) == ("dsl8b", Path("a"), Path("b"))
     assert settings.temperatures == (0.3, 2.0)
-    assert settings.config.model_dump() == {
-        "top_k": 4, "num_top": 2, "budget": 9, "depth": 3, "support_size": 16, "rule": "rrsw",
-    }  # fmt: skip
+    assert settings.config == SpeculationConfig(
+        top_k=4, num_top=2, budget=9, depth=3, support_size=16, rule="rrsw"
+    )
     assert (settings.seed, settings.jobs, settings.device) == (9, 1, "cuda:1")
     assert settings.num_prompts == 3
     assert settings.max_new_tokens == 5
