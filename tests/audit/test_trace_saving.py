@@ -59,7 +59,7 @@ def test_a_saved_audit_is_an_honest_trace_of_every_round(tmp_path: Path) -> None
 @pytest.mark.parametrize("rule", ["rrsw", pytest.param("onehot", marks=pytest.mark.nightly)])
 def test_other_rules_are_decided_again_too(rule: str, tmp_path: Path) -> None:
     config = small_settings().config.model_copy(update={"rule": rule, "depth": 3, "budget": 12})
-    audit(num_prompts=2, regrow_prompts=0, config=config, save_trace=tmp_path / "trace")
+    audit(num_prompts=4, regrow_prompts=0, config=config, save_trace=tmp_path / "trace")
     assert run_trace_audit(tmp_path / "trace").verdict is Verdict.NO_EVIDENCE
 
 
