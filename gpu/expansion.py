@@ -12,11 +12,13 @@ from enum import IntEnum
 from typing import TypeAlias
 
 import torch
-from jaxtyping import Bool, Float, Float64, Int64
+from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
 from rheocheck.config import SpeculationConfig
+from rheocheck.errors import InputError
 from rheocheck.gpu.randomness import inverse_cdf
+from rheocheck.gpu.top_tokens import Fault, find_fault, rank_support
 
 Logits: TypeAlias = Tensor | tuple[Tensor, Tensor]
 """Draft logits, or a pair (ranking logits, draft logits): the first fixes support, order and
@@ -43,6 +45,8 @@ class Expansion:
     With n = min(support_size, vocabulary) columns of support:
 
     Attributes:
+      fault: [...] `rheocheck.gpu.top_tokens.Fault` of the node's logits; such a node has an empty
+        support and no children.
       support: [..., n] token ids by (ranking descending, token id ascending); -1 beyond it.
       probe_law: [..., n] law of the probe over `support`, 0 on the top tokens, sums to 1; all zero
         where there is no probe.
@@ -53,6 +57,7 @@ class Expansion:
       valid: [..., top_k] True where the slot has a child.
     """
 
+    fault: Int64[Tensor, "*nodes"]
     support: Int64[Tensor, "*nodes support"]
     probe_law: Float64[Tensor, "*nodes support"]
     probe_rank: Int64[Tensor, "*nodes"]
@@ -75,8 +80,8 @@ def expand(
 
     Args:
       logits: [..., vocab] draft logits of any float dtype, or a pair of them. Minus infinity puts a
-        token outside the support. NaN counts as minus infinity; a row without a finite logit has an
-        empty support and no children (`rheocheck.gpu.processing.check_logits` refuses such rows).
+        token outside the support. A row with NaN or +inf, or without a finite logit, is reported in
+        `fault` and does not touch the others.
       probe_uniform: [...] draws of the probes, in [0, 1).
       config: top_k, num_top and support_size.
       temperature: Of the request; 0 makes the probe a point mass on the first tail token.
@@ -88,10 +93,23 @@ def expand(
     Returns:
       The children. A tail without tokens gives neither probe nor fillers, a tail shorter than its
       slots fewer children.
+
+    Raises:
+      InputError: The vocabulary is empty.
     """
     ranking_logits, draft_logits = logits if isinstance(logits, tuple) else (logits, logits)
+    if ranking_logits.shape[-1] == 0:
+        raise InputError("draft logits: the vocabulary is empty, at least one token is required")
+    is_pair = draft_logits is not ranking_logits
+    fault = find_fault(ranking_logits)
+    if is_pair:  # of two faults the ranking's is reported
+        fault = torch.where(fault == int(Fault.NONE), find_fault(draft_logits), fault)
+    is_usable = (fault == int(Fault.NONE)).unsqueeze(-1)
     index, ranking = rank_support(ranking_logits, config.support_size)
-    draft = ranking if draft_logits is ranking_logits else _upcast(draft_logits.gather(-1, index))
+    ranking = torch.where(is_usable, ranking, -torch.inf)
+    draft = ranking
+    if is_pair:
+        draft = torch.where(is_usable, draft_logits.gather(-1, index).double(), -torch.inf)
     inside = ranking > -torch.inf
     rank = torch.arange(index.shape[-1], device=index.device)
     token = index if token_ids is None else token_ids[index]
@@ -100,7 +118,7 @@ def expand(
     log_ranking = log_normalise(ranking)
     has_probe_slot = config.num_top < config.top_k
     tail = inside & (rank >= config.num_top) & has_probe_slot
-    probe_law = tempered_tail_law(draft, tail, temperature)
+    probe_law = tempered_tail_law(draft, tail, config.num_top, temperature)
     probe_rank = inverse_cdf(probe_law, probe_uniform)
     if forced_probe is not None:
         is_forced = (support == forced_probe.unsqueeze(-1)) & tail
@@ -114,9 +132,10 @@ def expand(
     log_factor = log_ranking.gather(-1, position)
     if has_probe_slot:
         log_factor = torch.where(
-            role == Role.PROBE, log_proxy(log_ranking, tail, config).unsqueeze(-1), log_factor
+            role == int(Role.PROBE), log_proxy(log_ranking, tail, config).unsqueeze(-1), log_factor
         )
     return Expansion(
+        fault=fault,
         support=support,
         probe_law=probe_law,
         probe_rank=probe_rank,
@@ -125,46 +144,6 @@ def expand(
         log_factor=torch.where(valid, log_factor, -torch.inf),
         valid=valid,
     )
-
-
-def rank_support(
-    logits: Float[Tensor, "*nodes vocab"], support_size: int
-) -> tuple[Int64[Tensor, "*nodes support"], Float64[Tensor, "*nodes support"]]:
-    """The largest logits in rank order: by (logit descending, token index ascending).
-
-    Args:
-      logits: [..., vocab] of any float dtype.
-      support_size: Most tokens to keep, >= 1.
-
-    Returns:
-      index: [..., min(support_size, vocab)] token indices; those with minus infinity come last and
-        are no part of the support.
-      ranked: [..., same] their logits in float64, NaN replaced by minus infinity.
-    """
-    logits = torch.nan_to_num(
-        logits, nan=-torch.inf, posinf=torch.finfo(logits.dtype).max, neginf=-torch.inf
-    )
-    vocab = logits.shape[-1]
-    if support_size < vocab:
-        # topk alone may keep any of the tokens that tie at the cut. Its smallest value is well
-        # defined, and the first tied tokens in index order fill what the larger ones leave.
-        cut = logits.topk(support_size, dim=-1, sorted=False).values.amin(-1, keepdim=True)
-        above, tied = logits > cut, logits == cut
-        room = support_size - above.sum(-1, keepdim=True)
-        kept = above | (tied & (tied.cumsum(-1) <= room))
-        # Exactly support_size tokens a row are kept; a running count gives each its place in index
-        # order, and one spare place takes all others (fixed shapes, nothing waits for a device).
-        place = torch.where(kept, kept.cumsum(-1) - 1, support_size)
-        index = torch.zeros(
-            *logits.shape[:-1], support_size + 1, dtype=torch.int64, device=logits.device
-        )
-        index.scatter_(-1, place, torch.arange(vocab, device=logits.device).expand_as(place))
-        index = index[..., :support_size]
-    else:
-        index = torch.arange(vocab, device=logits.device).expand(logits.shape)
-    values = _upcast(logits.gather(-1, index))
-    ranked, order = values.sort(dim=-1, descending=True, stable=True)
-    return index.gather(-1, order), ranked
 
 
 def child_ranks(
@@ -204,20 +183,22 @@ def slot_roles(config: SpeculationConfig, device: torch.device) -> Int64[Tensor,
 def tempered_tail_law(
     draft: Float64[Tensor, "*nodes support"],
     tail: Bool[Tensor, "*nodes support"],
+    num_top: int,
     temperature: float,
 ) -> Float64[Tensor, "*nodes support"]:
     """Law of the probe: the softmax of the tail's own logits at the request's temperature.
 
     Args:
       draft: [..., support] draft logits in rank order.
-      tail: [..., support] True on the tail.
+      tail: [..., support] True on the tail, which begins at rank num_top where it is not empty.
+      num_top: Top tokens, >= 0.
       temperature: >= 0.
 
     Returns:
       [..., support] probabilities, 0 outside the tail. A tail without mass, and any tail at
       temperature 0, gives the point mass on its first token; an empty tail gives zeros.
     """
-    first = tail & (tail.cumsum(-1) == 1)
+    first = tail & (torch.arange(tail.shape[-1], device=tail.device) == num_top)
     if temperature == 0:
         return first.double()
     logits = torch.where(tail, draft, -torch.inf)
@@ -276,9 +257,3 @@ def log_normalise(logits: Float64[Tensor, "*nodes support"]) -> Float64[Tensor, 
     shifted = torch.where(inside, logits - torch.where(inside[..., :1], highest, 0), -torch.inf)
     log_law = shifted - shifted.exp().sum(-1, keepdim=True).clamp_min(1).log()
     return torch.where(inside, log_law.clamp_min(_LOWEST_LOG_PROBABILITY), -torch.inf)
-
-
-def _upcast(logits: Tensor) -> Float64[Tensor, "*nodes support"]:
-    """float64 copy with NaN as minus infinity; adding 0 makes -0.0 and 0.0 equal to any sort."""
-    wide = torch.nan_to_num(logits.double(), nan=-torch.inf, posinf=1e308, neginf=-torch.inf)
-    return wide + 0.0

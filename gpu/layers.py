@@ -12,6 +12,7 @@ from torch import Tensor
 from rheocheck.gpu.expansion import Expansion
 from rheocheck.gpu.protocols import ForcedProbe
 from rheocheck.gpu.randomness import RoundUniforms
+from rheocheck.gpu.top_tokens import Fault
 
 # Log scores are compared on this grid. Products that tie exactly, such as 1/2 * 1/4 and 1/8 * 1,
 # have float64 log sums some 1e-15 apart and would be ordered by their rounding errors instead of by
@@ -46,6 +47,7 @@ class Layer:
 
     Attributes:
       expansion: [batch, width, ...] of the frontier that they grew from.
+      fault: [batch, width] `expansion.fault`, and no fault on the frontier's padding.
       score: [batch, width * top_k] comparable log scores; minus infinity where there is no node.
       rank: [batch, width * top_k] rank in the layer.
       parent_position: [batch, width * top_k] `Frontier.position` of the parent.
@@ -53,6 +55,7 @@ class Layer:
     """
 
     expansion: Expansion
+    fault: Int64[Tensor, "batch width"]
     score: Float64[Tensor, "batch size"]
     rank: Int64[Tensor, "batch size"]
     parent_position: Int64[Tensor, "batch size"]
@@ -97,6 +100,7 @@ def grow_layer(expansion: Expansion, parents: Frontier, layer: int, top_k: int) 
     best = order[:, :top_k]
     return Layer(
         expansion=expansion,
+        fault=torch.where(parents.valid, expansion.fault, int(Fault.NONE)),
         score=score,
         rank=order.argsort(dim=1),
         parent_position=parents.position.repeat_interleave(top_k, dim=1),

@@ -133,10 +133,11 @@ def uniforms(
       float64 values of the broadcast shape, multiples of 2**-53, at most 1 - 2**-53.
 
     Raises:
-      InputError: A seed out of range.
+      InputError: A seed out of range, or no integer (a bool is none).
     """
-    if not 0 <= seed <= MAX_SEED:
-        raise InputError(f"seed = {seed}: a seed must lie in [0, 2**63)")
+    # True would be seed 1, and a float would fail in the bit operations below.
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
+        raise InputError(f"seed = {seed!r}: a seed must be an integer and lie in [0, 2**63)")
     zeros = torch.zeros_like(request + round_index + node)  # of the broadcast shape
     counter = (request + zeros, round_index + zeros, node + zeros, zeros + int(purpose))
     high, low, _, _ = philox4x32(counter, (seed & _MASK32, seed >> 32))

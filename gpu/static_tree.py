@@ -18,6 +18,7 @@ from rheocheck.config import SpeculationConfig, StaticConfig
 from rheocheck.gpu.expansion import Role, expand
 from rheocheck.gpu.protocols import Drafter
 from rheocheck.gpu.randomness import Purpose, inverse_cdf, node_key, uniforms
+from rheocheck.gpu.top_tokens import Fault
 from rheocheck.gpu.tree import Tree
 
 
@@ -122,8 +123,8 @@ def grow_static(
 
     Returns:
       The nodes, all of role PROBE and of score 0. Siblings may share a token unless they are drawn
-      without replacement; then a node whose support runs out has fewer children. A node without a
-      finite draft logit has none. `probe_law` is the law of a node's first child.
+      without replacement; then a node whose support runs out has fewer children. A node with bad
+      draft logits has none, and `fault` reports it. `probe_law` is the law of a node's first child.
     """
     batch, device = draws.final.shape[0], draws.final.device
     places = static_places(config, device)
@@ -132,6 +133,7 @@ def grow_static(
     tokens: list[Tensor] = []
     supports: list[Tensor] = []
     laws: list[Tensor] = []
+    faults: list[Tensor] = []
     first, width = 0, 1
     valid = torch.ones(batch, 1, dtype=torch.bool, device=device)
     for layer, children in enumerate(config.branching, start=1):
@@ -149,6 +151,7 @@ def grow_static(
         expansion = expand(
             logits, uniform[..., 0], one_draw, temperature, token_ids=drafter.token_ids
         )
+        faults.append(torch.where(valid, expansion.fault, int(Fault.NONE)))
         rank = _children(expansion.probe_law, uniform, replace=config.rule != "sequoia")
         token = expansion.support.gather(-1, rank.clamp_min(0))
         valid = ((rank >= 0) & valid.unsqueeze(-1)).flatten(1)
@@ -156,7 +159,7 @@ def grow_static(
         supports.append(expansion.support)
         laws.append(expansion.probe_law)
         first, width = first + width * children, width * children
-    return _tree(tokens, supports, laws, places, config, batch)
+    return _tree(tokens, supports, laws, faults, places, config, batch)
 
 
 def _children(law: Tensor, uniform: Tensor, *, replace: bool) -> Tensor:
@@ -174,6 +177,7 @@ def _tree(
     tokens: list[Tensor],
     supports: list[Tensor],
     laws: list[Tensor],
+    faults: list[Tensor],
     places: StaticPlaces,
     config: StaticConfig,
     batch: int,
@@ -202,6 +206,15 @@ def _tree(
     child = torch.zeros(batch, num_places + 1, dtype=torch.int64, device=device)
     child.scatter_(1, torch.where(valid, parent * widest + fields["slot"], num_places), node)
     support, probe_law = _laws(supports, laws, order, valid, config, batch)
+    # Columns: the root, the nodes of all layers but the last, and one without a fault.
+    none = torch.zeros(batch, 1, dtype=torch.int64, device=device)
+    fault = torch.cat([*faults, none], dim=1)
+    column = (fault != int(Fault.NONE)).byte().argmax(1, keepdim=True)
+    fault = fault.gather(1, column).squeeze(1)
+    is_bad = fault != int(Fault.NONE)
+    pad = torch.nn.functional.pad
+    fault_layer = pad(places.layer, (1, 0))[column.squeeze(1)] + 1
+    fault_rank = pad(places.place, (1, 0))[column.squeeze(1)]
     return Tree(
         valid=valid,
         token=token,
@@ -212,6 +225,9 @@ def _tree(
         support=support,
         probe_law=probe_law,
         probe_rank=torch.full((batch, size + 1), -1, dtype=torch.int64, device=device),
+        fault=fault,
+        fault_layer=torch.where(is_bad, fault_layer, 0),
+        fault_rank=torch.where(is_bad, fault_rank, 0),
         depth=config.depth,
         **fields,
     )

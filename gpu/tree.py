@@ -16,11 +16,12 @@ from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
 from rheocheck.config import SpeculationConfig
+from rheocheck.errors import InputError
 from rheocheck.gpu import layers
 from rheocheck.gpu.expansion import Logits, expand
-from rheocheck.gpu.processing import check_logits
 from rheocheck.gpu.protocols import Drafter, ForcedProbe
 from rheocheck.gpu.randomness import RoundUniforms
+from rheocheck.gpu.top_tokens import Fault
 
 __all__ = ["Drafter", "ForcedProbe", "Tree", "grow"]
 
@@ -50,6 +51,11 @@ class Tree:
       probe_law: [batch, budget + 1, n] law of the node's probe over `support`.
       probe_rank: [batch, budget + 1] index in `support` of the drawn probe, whether or not it
         survived; -1 where there is none.
+      fault: [batch] `rheocheck.gpu.top_tokens.Fault` of the row's first node with bad draft logits
+        by (layer, rank), survivor or not; 0 where no node has any. Such a node has no children:
+        the row's tree is smaller and its verification still lossless.
+      fault_layer: [batch] layer that this node's children would be in; 0 without a fault.
+      fault_rank: [batch] rank of this node in its own layer; 0 without a fault.
       depth: Most layers that the tree may have.
     """
 
@@ -66,6 +72,9 @@ class Tree:
     support: Int64[Tensor, "batch nodes support"]
     probe_law: Float64[Tensor, "batch nodes support"]
     probe_rank: Int64[Tensor, "batch nodes"]
+    fault: Int64[Tensor, " batch"]
+    fault_layer: Int64[Tensor, " batch"]
+    fault_rank: Int64[Tensor, " batch"]
     depth: int
 
     def num_survivors(self) -> Int64[Tensor, " batch"]:
@@ -115,9 +124,8 @@ def grow(
       config: top_k, num_top, budget, depth and support_size.
       temperature: Of the request; the probes are drawn at it, scores never see it.
       forced: Probes that are given instead of drawn, one a row.
-      check: Refuse bad draft logits, which waits for the device at every layer. Unchecked, NaN
-        counts as minus infinity and a row without a finite logit leaves its node without children:
-        the tree is smaller and verification still lossless.
+      check: Refuse bad draft logits once the trees are grown, which waits for the device.
+        Unchecked, `Tree.fault` reports them by row and nothing here waits.
 
     Returns:
       The surviving nodes: fewer than budget where the tree has fewer, none where budget or depth
@@ -131,9 +139,6 @@ def grow(
         logits = _map_logits(drafter.root(), lambda values: values.unsqueeze(1))
         frontier = layers.root_frontier(uniforms)
         for layer in range(1, config.depth + 1):
-            if check:
-                for values in logits if isinstance(logits, tuple) else (logits,):
-                    check_logits(values, f"draft logits of layer {layer}", frontier.valid)
             width = frontier.valid.shape[1]
             expansion = expand(
                 logits,
@@ -148,7 +153,32 @@ def grow(
             frontier = grown.frontier
             if layer < config.depth:
                 logits = drafter.extend(frontier.parent, frontier.token, frontier.valid)
-    return _prune(grown_layers, uniforms, config)
+    tree = _prune(grown_layers, uniforms, config)
+    if check:
+        check_drafted(tree)
+    return tree
+
+
+def check_drafted(tree: Tree) -> None:
+    """Refuse trees that met bad draft logits; waits for the device.
+
+    Raises:
+      InputError: Draft logits with NaN, +inf, or no finite entry; the message names the first row,
+        and its first node by layer and rank.
+    """
+    if not bool(tree.fault.any()):
+        return
+    row = int((tree.fault != int(Fault.NONE)).nonzero()[0])
+    found = {
+        Fault.NAN: "NaN",
+        Fault.INFINITE: "+inf",
+        Fault.EMPTY: "-inf at every token",
+    }[Fault(int(tree.fault[row]))]
+    raise InputError(
+        f"draft logits of layer {int(tree.fault_layer[row])}: row {row}, position "
+        f"({int(tree.fault_rank[row])},) has {found}; every logit must be finite or -inf, and at "
+        "least one finite"
+    )
 
 
 def _prune(grown: list[layers.Layer], uniforms: RoundUniforms, config: SpeculationConfig) -> Tree:
@@ -172,6 +202,7 @@ def _prune(grown: list[layers.Layer], uniforms: RoundUniforms, config: Speculati
     child = torch.zeros(batch, num_places + 1, dtype=torch.int64, device=device)
     child.scatter_(1, torch.where(valid, parent * config.top_k + slot, num_places), node)
     support, probe_law, probe_rank = _expanded_laws(grown, layer, rank, config)
+    fault, fault_layer, fault_rank = _first_fault(grown, batch, config, device)
     return Tree(
         valid=valid,
         token=token,
@@ -186,6 +217,9 @@ def _prune(grown: list[layers.Layer], uniforms: RoundUniforms, config: Speculati
         support=support,
         probe_law=probe_law,
         probe_rank=probe_rank,
+        fault=fault,
+        fault_layer=fault_layer,
+        fault_rank=fault_rank,
         depth=config.depth,
     )
 
@@ -244,6 +278,21 @@ def _expanded_laws(
         pad(probe_law, (0, 0, 0, 1)).gather(1, wide),
         pad(probe_rank, (0, 1), value=-1).gather(1, column),
     )
+
+
+def _first_fault(
+    grown: list[layers.Layer], batch: int, config: SpeculationConfig, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor]:
+    """[batch] each: fault of the row's first bad node, layer of its children, its rank."""
+    blank = torch.full((batch, 1), int(Fault.NONE), dtype=torch.int64, device=device)
+    # Columns: the root, then top_k expanded nodes of each layer but the last, then a blank one.
+    fault = torch.cat([*(part.fault for part in grown), blank], dim=1)
+    column = (fault != int(Fault.NONE)).byte().argmax(1, keepdim=True)
+    fault, column = fault.gather(1, column).squeeze(1), column.squeeze(1)
+    is_root, is_bad = column == 0, fault != int(Fault.NONE)
+    layer = torch.where(is_root, 1, 2 + (column - 1) // config.top_k)
+    rank = torch.where(is_root, 0, (column - 1) % config.top_k)
+    return fault, torch.where(is_bad, layer, 0), torch.where(is_bad, rank, 0)
 
 
 def _map_logits(logits: Logits, change: Callable[[Tensor], Tensor]) -> Logits:

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from jaxtyping import jaxtyped
 
 from rheocheck.config import SpeculationConfig
-from rheocheck.gpu.expansion import Expansion, Logits, Role, child_ranks, rank_support
+from rheocheck.errors import InputError
+from rheocheck.gpu.expansion import Expansion, Logits, Role, child_ranks
 from rheocheck.gpu.expansion import expand as plain_expand
+from rheocheck.gpu.top_tokens import Fault
 from rheocheck.reference import expansion as exact
 
 INF, NAN = float("inf"), float("nan")
@@ -153,32 +155,6 @@ def compare_children(done: Expansion, expected: list[exact.Child]) -> None:
     assert bool((done.log_factor[0, :size] <= 0).all())
 
 
-def test_ties_at_the_cut_go_to_the_smaller_token() -> None:
-    logits = torch.tensor([[0.0, 2.0, 1.0, 1.0, 1.0, 1.0, 3.0]] * 2)
-    index, ranked = rank_support(logits, 4)
-    assert index.tolist() == [[6, 1, 2, 3]] * 2
-    assert ranked.tolist() == [[3, 2, 1, 1]] * 2
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-@pytest.mark.parametrize("support_size", [1, 5, 128, 299, 300, 400])
-def test_the_support_is_a_full_stable_sorts(dtype: torch.dtype, support_size: int) -> None:
-    generator = torch.Generator().manual_seed(support_size)
-    # Halves from -4 to 4 and many minus infinities: every cut falls among ties.
-    logits = torch.randint(-8, 9, (3, 4, 300), generator=generator) / 2
-    logits = torch.where(torch.rand(logits.shape, generator=generator) < 0.3, -INF, logits)
-    logits = logits.to(dtype)
-    index, ranked = rank_support(logits, support_size)
-    expected = logits.double().sort(dim=-1, descending=True, stable=True)
-    assert torch.equal(index, expected.indices[..., :support_size])
-    assert torch.equal(ranked, expected.values[..., :support_size])
-
-
-def test_negative_zero_ties_with_zero() -> None:
-    index, _ = rank_support(torch.tensor([[-0.0, 0.0, -0.0]]), 3)
-    assert index.tolist() == [[0, 1, 2]]
-
-
 def test_a_token_map_reports_target_ids() -> None:
     config = SpeculationConfig(top_k=3, num_top=1)
     ids = torch.tensor([5, 7, 100])
@@ -246,13 +222,49 @@ def test_logits_further_apart_than_floats_reach_still_rank() -> None:
     assert done.token.tolist() == [[0, 1, 2]]
 
 
-@pytest.mark.parametrize("row", [[NAN, 1.0, 2.0], [NAN, NAN, NAN], [-INF] * 3, [INF, 1.0, 0.0]])
-def test_bad_logits_leak_no_nan(row: list[float]) -> None:
+BAD_ROWS = [
+    ([NAN, 1.0, 2.0], Fault.NAN),
+    ([NAN] * 3, Fault.NAN),
+    ([-INF] * 3, Fault.EMPTY),
+    ([INF, 1.0, 0.0], Fault.INFINITE),
+]
+
+
+@pytest.mark.parametrize(("row", "fault"), BAD_ROWS)
+def test_a_bad_row_is_reported_and_has_no_children(row: list[float], fault: Fault) -> None:
     config = SpeculationConfig(top_k=3, num_top=1)
+    good = [0.0, 2.0, 1.0]
+    uniform = torch.tensor([0.5, 0.5], dtype=torch.float64)
     for temperature in (0.0, 1.0):
-        done = expand_one(torch.tensor([row]), 0.5, config, temperature)
+        done = expand(torch.tensor([row, good]), uniform, config, temperature)
+        assert done.fault.tolist() == [fault, Fault.NONE]
         assert not bool(done.probe_law.isnan().any() | done.log_factor.isnan().any())
-        assert bool(done.valid.any()) == any(value > -INF for value in row)
+        assert done.valid.tolist() == [[False] * 3, [True] * 3]
+        assert done.token[0].tolist() == done.support[0].tolist() == [-1] * 3
+        assert done.probe_rank.tolist()[0] == -1 and not bool(done.probe_law[0].any())
+        alone = expand(torch.tensor([good]), uniform[:1], config, temperature)
+        assert torch.equal(alone.probe_law[0], done.probe_law[1])
+
+
+@pytest.mark.parametrize(("row", "fault"), BAD_ROWS)
+def test_a_fault_on_either_side_of_a_pair_is_reported(row: list[float], fault: Fault) -> None:
+    config = SpeculationConfig(top_k=3, num_top=1)
+    good, bad = logits_of([4, 2, 1]), torch.tensor([row], dtype=torch.float64)
+    for pair in ((good, bad), (bad, good)):
+        done = expand_one(pair, 0.5, config, 1.0)
+        assert done.fault.tolist() == [fault]
+        assert not bool(done.valid.any()) and not bool(done.probe_law.any())
+
+
+def test_an_empty_vocabulary_is_refused() -> None:
+    with pytest.raises(InputError, match="the vocabulary is empty"):
+        expand_one(torch.zeros(1, 0), 0.5, SpeculationConfig(), 1.0)
+
+
+def test_no_rows_give_no_children() -> None:
+    config = SpeculationConfig(top_k=3)
+    done = expand(torch.zeros(0, 4, 5000), torch.zeros(0, 4).double(), config, 1.0)
+    assert done.token.shape == (0, 4, 3) and done.support.shape == (0, 4, 128)
 
 
 @settings(deadline=None)

@@ -1,5 +1,8 @@
 """Counter-based uniforms: known answers, replay, independence of rows and purposes."""
 
+import re
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import example, given
@@ -123,9 +126,12 @@ def test_uniforms_have_the_mean_and_variance_of_uniforms() -> None:
     assert abs(float(((drawn - 0.5) ** 2).mean()) - 1 / 12) < 5 * (1 / 180 / 200_000) ** 0.5
 
 
-@pytest.mark.parametrize("seed", [-1, 2**63])
-def test_a_seed_out_of_range_is_refused(seed: int) -> None:
-    with pytest.raises(InputError, match=f"seed = {seed}: a seed must lie in"):
+@pytest.mark.parametrize(
+    "seed", [-1, -(2**64), 2**63, 2**64, 2**64 + 1, True, False, 1.0, "1", None]
+)
+def test_a_seed_out_of_range_is_refused(seed: Any) -> None:
+    text = re.escape(f"seed = {seed!r}: a seed must be an integer and lie in [0, 2**63)")
+    with pytest.raises(InputError, match=text):
         round_uniforms(seed, torch.tensor([0]), torch.tensor([0]), CONFIG)
 
 

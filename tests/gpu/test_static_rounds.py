@@ -217,3 +217,25 @@ def test_a_batch_without_rows() -> None:
     tree = grow_static(Empty(), draws, config, 1.0)
     laws = torch.zeros(0, config.num_nodes + 1, vocab, dtype=torch.float64)
     assert verify_static(tree, laws, draws, config).emitted.shape == (0, 3)
+
+
+def test_bad_draft_logits_are_reported_by_row() -> None:
+    config = StaticConfig(branching=(2, 2))
+    draws = static_uniforms(0, torch.arange(3), torch.zeros(3, dtype=torch.int64), config)
+
+    class Drafter:
+        token_ids = None
+
+        def root(self) -> torch.Tensor:
+            return torch.tensor([[0.0, 1.0], [float("nan"), 0.0], [1.0, 1.0]])
+
+        def extend(self, parent: torch.Tensor, token: Any, valid: Any) -> torch.Tensor:
+            logits = torch.zeros(3, 2, 2)
+            logits[2, 1] = -torch.inf
+            return logits
+
+    tree = grow_static(Drafter(), draws, config, 1.0)
+    assert tree.fault.tolist() == [0, 1, 3]
+    assert tree.fault_layer.tolist() == [0, 1, 2]
+    assert tree.fault_rank.tolist() == [0, 0, 1]
+    assert tree.num_survivors().tolist() == [6, 0, 4]

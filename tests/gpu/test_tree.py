@@ -14,6 +14,7 @@ from rheocheck.config import SpeculationConfig
 from rheocheck.errors import InputError
 from rheocheck.gpu.expansion import Role
 from rheocheck.gpu.layers import best_first, comparable_score
+from rheocheck.gpu.top_tokens import Fault
 from rheocheck.gpu.tree import ForcedProbe, Tree
 from rheocheck.gpu.tree import grow as plain_grow
 from tests.gpu.path_drafter import Path, PathDrafter, draws, random_logits
@@ -225,20 +226,88 @@ def test_a_forced_probe_takes_the_place_and_moves_nothing_above_it(levels: int) 
 
 
 @pytest.mark.parametrize(
-    ("bad", "fault"),
-    [([NAN, 0.0], "NaN at token 0"), ([0.0, INF], r"\+inf at token 1"), ([-INF, -INF], "-inf at")],
+    ("bad", "fault", "text"),
+    [
+        ([NAN, 0.0], Fault.NAN, "NaN;"),
+        ([0.0, INF], Fault.INFINITE, r"\+inf;"),
+        ([-INF, -INF], Fault.EMPTY, "-inf at every token;"),
+    ],
 )
-def test_bad_draft_logits_are_refused_with_row_and_layer(bad: list[float], fault: str) -> None:
-    config = SpeculationConfig(top_k=2, num_top=1, budget=9, depth=2)
+def test_bad_draft_logits_are_refused_with_row_and_layer(
+    bad: list[float], fault: Fault, text: str
+) -> None:
+    config = SpeculationConfig(top_k=2, num_top=1, budget=9, depth=3)
 
     def logits_at(row: int, path: Path) -> list[float]:
-        return bad if row == 1 and path == (1,) else [0.0, 1.0]
+        # Both nodes of layer 2 below token 1 are bad too: the first node is named.
+        return bad if row == 1 and path[:1] == (1,) else [0.0, 1.0]
 
-    with pytest.raises(InputError, match=rf"layer 2: row 1, position \(0,\) has {fault}"):
-        grow(PathDrafter(logits_at, 2), draws(config, 2), config, 1.0)
-    tree = grow(PathDrafter(logits_at, 2), draws(config, 2), config, 1.0, check=False)
+    with pytest.raises(InputError, match=rf"layer 2: row 1, position \(0,\) has {text}"):
+        grow(PathDrafter(logits_at, 3), draws(config, 3), config, 1.0)
+    tree = grow(PathDrafter(logits_at, 3), draws(config, 3), config, 1.0, check=False)
+    assert tree.fault.tolist() == [0, fault, 0]
+    assert tree.fault_layer.tolist() == [0, 2, 0] and tree.fault_rank.tolist() == [0, 0, 0]
     assert not bool(tree.score.isnan().any() | tree.probe_law.isnan().any())
-    assert tree.num_survivors()[0] == 6
+    good = grow(PathDrafter(lambda row, path: [0.0, 1.0], 3), draws(config, 3), config, 1.0)
+    assert rows_of(tree, 0) == rows_of(good, 0) and rows_of(tree, 2) == rows_of(good, 2)
+    # Below the bad node nothing grows; the root's other child keeps its own subtree.
+    assert all(node[4] != 1 for node in rows_of(tree, 1))
+
+
+def test_a_bad_root_leaves_a_row_without_a_tree() -> None:
+    config = SpeculationConfig(top_k=2, num_top=1, budget=3, depth=2)
+    bad = {0: [NAN, 0.0], 2: [-INF, -INF]}
+    drafter = PathDrafter(lambda row, path: bad.get(row, [0.0, 1.0]), 3)
+    tree = grow(drafter, draws(config, 3), config, 1.0, check=False)
+    assert tree.fault.tolist() == [Fault.NAN, Fault.NONE, Fault.EMPTY]
+    assert tree.fault_layer.tolist() == [1, 0, 1]
+    assert tree.num_survivors().tolist() == [0, 3, 0]
+
+
+def test_logits_of_padding_are_no_fault() -> None:
+    """A chain leaves all but one place of each frontier empty, and there the logits are NaN."""
+    config = SpeculationConfig(top_k=3, num_top=1, budget=9, depth=3)
+    tree = grow(PathDrafter(lambda row, path: [0.0, -INF], 2), draws(config, 2), config, 1.0)
+    assert tree.fault.tolist() == [0, 0] and tree.num_survivors().tolist() == [3, 3]
+
+
+@pytest.mark.parametrize("depth", [0, 1, 3])
+def test_no_rows_grow_no_trees(depth: int) -> None:
+    config = SpeculationConfig(top_k=2, num_top=1, budget=5, depth=depth)
+    table = torch.zeros(0, 7)
+
+    class Nobody:
+        token_ids = None
+
+        def root(self) -> torch.Tensor:
+            return table
+
+        def extend(
+            self, parent: torch.Tensor, token: torch.Tensor, valid: torch.Tensor
+        ) -> torch.Tensor:
+            return table.unsqueeze(1).expand(0, 2, 7)
+
+    tree = plain_grow(Nobody(), draws(config, 0), config, 1.0)
+    assert tree.valid.shape == (0, 5) and tree.child.shape == (0, 6, 2)
+    assert tree.fault.shape == (0,) and tree.ancestor_mask().shape == (0, 6, 6)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    num_top=st.integers(0, 6),
+    budget=st.integers(0, 3),
+    top_k=st.integers(1, 6),
+    vocab=st.integers(1, 3),
+)
+def test_small_budgets_and_supports_below_top_k_are_defined(
+    num_top: int, budget: int, top_k: int, vocab: int
+) -> None:
+    """Budgets below num_top, more slots than tokens: the best nodes that exist, no more."""
+    config = SpeculationConfig(top_k=top_k, num_top=num_top, budget=budget, depth=2)
+    tree = grow(PathDrafter(random_logits(1, vocab), 2), draws(config, 2), config, 1.0)
+    width = min(top_k, vocab)
+    nodes = width + min(width, top_k) * width
+    assert tree.num_survivors().tolist() == [min(budget, nodes)] * 2
 
 
 def test_a_pair_of_logits_is_checked_on_both_sides() -> None:
