@@ -58,7 +58,7 @@ def test_a_read_on_the_way_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> Non
     original = layers.best_first
 
     def waits(score: Tensor) -> Tensor:
-        return original(score) if bool((score < 0).any()) else original(score)
+        return original(score * int((score < 0).any()))
 
     monkeypatch.setattr(layers, "best_first", waits)
     parts = (part.to("meta") for part in (tables(2), *counters(2)))
