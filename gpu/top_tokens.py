@@ -85,7 +85,7 @@ def _first_largest(values: Tensor, size: int, *, in_order: bool) -> Tensor:
     if block is None:
         return _first_largest_of_few(values, size, in_order=in_order)
     num_whole = width // block
-    blocks = values[:, : num_whole * block].unflatten(-1, (num_whole, block))
+    blocks = values[:, : num_whole * block].view(values.shape[0], num_whole, block)
     # In ascending order, so that candidates keep the order of their positions.
     chosen = _first_largest(blocks.amax(-1), size, in_order=False)
     row = torch.arange(values.shape[0], device=values.device).unsqueeze(-1)
@@ -106,9 +106,9 @@ def _block_width(values: Tensor, size: int) -> int | None:
     if width < _DIRECT_BELOW:
         return None
     if values.element_size() < 4:
-        choice, share = (_WIDE, _MIDDLE), 2
+        choice, share = [_WIDE, _MIDDLE], 2
     else:
-        choice, share = ((_WIDE, _MIDDLE) if width >= _WIDE_FROM else (_MIDDLE,)), 4
+        choice, share = [_WIDE, _MIDDLE] if width >= _WIDE_FROM else [_MIDDLE], 4
     for block in choice:
         if share * size * block <= width:
             return block

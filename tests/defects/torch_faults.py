@@ -11,6 +11,7 @@ from torch import Tensor
 from rheocheck.config import SpeculationConfig
 from rheocheck.gpu import expansion, layers, tree, verification
 from rheocheck.gpu.expansion import Expansion, Logits, Role, expand
+from rheocheck.gpu.top_tokens import rank_support
 from rheocheck.gpu.verification import NodeLaw, node_acceptance
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -108,7 +109,7 @@ def probe_scored_by_itself(patch: pytest.MonkeyPatch) -> None:
     ) -> Any:
         done = expand(logits, uniform, config, temperature, **more)
         ranking = logits[0] if isinstance(logits, tuple) else logits
-        log_law = expansion.log_normalise(expansion.rank_support(ranking, config.support_size)[1])
+        log_law = expansion.log_normalise(rank_support(ranking, config.support_size)[1])
         own = log_law.gather(-1, done.probe_rank.clamp_min(0).unsqueeze(-1))
         is_probe = (done.role == Role.PROBE) & done.valid
         return replace(done, log_factor=torch.where(is_probe, own, done.log_factor))

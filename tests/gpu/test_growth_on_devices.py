@@ -36,6 +36,12 @@ def counters(batch: int) -> tuple[Tensor, Tensor]:
     return torch.arange(batch) + 10, torch.arange(batch) % 3
 
 
+def grown(batch: int, device: str, config: SpeculationConfig) -> Tree:
+    request, round_index = counters(batch)
+    parts = tables(batch).to(device), request.to(device), round_index.to(device)
+    return grow_from_table(*parts, config)[0]
+
+
 def columns(tree: Tree) -> dict[str, Tensor]:
     return {part.name: getattr(tree, part.name) for part in fields(Tree) if part.name != "depth"}
 
@@ -44,9 +50,8 @@ def columns(tree: Tree) -> dict[str, Tensor]:
 def test_nothing_reads_a_value_on_the_way(config: SpeculationConfig) -> None:
     """Meta tensors have shapes and no values: reading one, or a shape made of values, raises."""
     batch = 4
-    parts = [tables(batch), *counters(batch)]
-    done = columns(grow_from_table(*(part.to("meta") for part in parts), config)[0])  # type: ignore[arg-type]
-    real = columns(grow_from_table(*parts, config)[0])  # type: ignore[arg-type]
+    real = columns(grown(batch, "cpu", config))
+    done = columns(grown(batch, "meta", config))
     for name, column in real.items():
         assert done[name].is_meta and done[name].shape == column.shape, name
         assert done[name].dtype == column.dtype, name
@@ -61,9 +66,8 @@ def test_a_read_on_the_way_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> Non
         return original(score * int((score < 0).any()))
 
     monkeypatch.setattr(layers, "best_first", waits)
-    parts = (part.to("meta") for part in (tables(2), *counters(2)))
     with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
-        grow_from_table(*parts, CONFIGS[0])  # type: ignore[arg-type]
+        grown(2, "meta", CONFIGS[0])
 
 
 def compare_compiled(backend: str, config: SpeculationConfig, batches: tuple[int, ...]) -> None:
