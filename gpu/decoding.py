@@ -18,9 +18,10 @@ from torch import Tensor
 from rheocheck.config import SamplingConfig, SpeculationConfig
 from rheocheck.errors import InputError
 from rheocheck.gpu.generation import Generation, RoundFacts, Row, start_rows
-from rheocheck.gpu.processing import target_law
+from rheocheck.gpu.processing import check_logits, keep_filtered, target_law
 from rheocheck.gpu.protocols import Drafter
 from rheocheck.gpu.randomness import RoundUniforms, round_uniforms
+from rheocheck.gpu.row_mass import Process
 from rheocheck.gpu.target import TargetModel, TargetState, TreeOutput, pad
 from rheocheck.gpu.tree import Tree, grow
 from rheocheck.gpu.verification import Verification, verify
@@ -52,7 +53,7 @@ class RoundTrace:
       text: Prompt and emitted tokens of each row before the round; the last one is the root.
       tree: The drafted tree.
       target_logits: [batch, node, vocab] raw, node 0 = root; nodes that no row has are left out.
-      target_laws: [batch, node, vocab] after temperature and filters.
+      sampling: Temperature and filters, which make the target law of the logits.
       uniforms: The round's draws.
       verification: What was decided.
       drafter: In its state of this round, so that `grow` can be run on it again.
@@ -63,10 +64,18 @@ class RoundTrace:
     text: Sequence[tuple[int, ...]]
     tree: Tree
     target_logits: Float[Tensor, "batch node vocab"]
-    target_laws: Float64[Tensor, "batch node vocab"]
+    sampling: SamplingConfig
     uniforms: RoundUniforms
     verification: Verification
     drafter: RoundDrafter
+
+    def target_laws(self) -> Float64[Tensor, "batch node vocab"]:
+        """[batch, node, vocab] laws of all nodes, made anew; padding with bad logits gets zeros."""
+        return target_law(self.target_logits, self.sampling, check=False)
+
+    def target_law_at(self, row: int, node: int) -> Float64[Tensor, " vocab"]:
+        """[vocab] law at one node of one row of the batch."""
+        return target_law(self.target_logits[row, node], self.sampling, check=False)
 
     def emission_nodes(self) -> Int64[Tensor, "batch length"]:
         """[batch, depth + 1] the node after which each emitted token stands; -1 beyond the last."""
@@ -171,13 +180,16 @@ def _run_round(
     tree = grow(batch.drafter, draws, speculation, sampling.temperature)
     root = torch.tensor([[row.text[-1]] for row in batch.rows], device=device)
     output = target.tree_forward(batch.state, *tree_inputs(tree, root))
-    laws = target_law(output.logits, sampling)
-    verification = verify(tree, laws, draws, speculation.rule)
+    verification = verify(
+        tree, output.logits, draws, speculation.rule, sampling.temperature,
+        process=target_process(sampling),
+    )  # fmt: skip
+    _check_usable(verification, output.logits)
     if observer is not None:
         text = [tuple(row.text) for row in batch.rows]
         observer(
             RoundTrace(
-                request, round_index, text, tree, output.logits, laws, draws, verification,
+                request, round_index, text, tree, output.logits, sampling, draws, verification,
                 batch.drafter,
             )
         )  # fmt: skip
@@ -190,6 +202,26 @@ def _run_round(
         row.rounds.append(RoundFacts(tuple(emission), accepted, size, kept))
     batch.round_index += 1
     _move_on(target, batch, output, verification)
+
+
+def target_process(sampling: SamplingConfig) -> Process | None:
+    """The request's filters as a processor of target logits; None where it has none."""
+    if sampling.temperature == 0 or (sampling.top_k_filter == 0 and sampling.top_p >= 1):
+        return None
+    return lambda logits, row, path: keep_filtered(logits, sampling)
+
+
+def _check_usable(verification: Verification, logits: Tensor) -> None:
+    """Refuse target logits that verification came to and could not use."""
+    bad = (~verification.usable()).nonzero()
+    if len(bad):
+        row = int(bad[0])
+        node = int(verification.final_node[row])
+        check_logits(logits[row, node], f"target logits at row {row}, node {node}")
+        raise InputError(
+            f"the target law at row {row}, node {node} has no token left after its processors; "
+            "required: at least one"
+        )
 
 
 def tree_inputs(

@@ -47,6 +47,23 @@ def target_law(
     return torch.where(usable, law, 0.0)
 
 
+def keep_filtered(
+    logits: Float[Tensor, "*axes vocab"], sampling: SamplingConfig
+) -> Float[Tensor, "*axes vocab"]:
+    """Logits with minus infinity where the filters of a request leave no mass.
+
+    Args:
+      logits: [..., vocab] raw target logits.
+      sampling: temperature, top_k_filter and top_p.
+
+    Returns:
+      [..., vocab] logits whose law at the request's temperature is `target_law`; minus infinity
+      everywhere in a row from which no law can be made.
+    """
+    law = target_law(logits, sampling, check=False)
+    return torch.where(law > 0, logits, -torch.inf)
+
+
 def softmax(values: Float64[Tensor, "*axes vocab"]) -> Float64[Tensor, "*axes vocab"]:
     """exp(x - max) / sum in float64, rows with at least one finite entry.
 

@@ -16,13 +16,11 @@ from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
 from rheocheck.config import KSEQ_SCALE_STEPS, StaticConfig, StaticRule
+from rheocheck.gpu.node_law import excess, ratio
 from rheocheck.gpu.randomness import inverse_cdf
 from rheocheck.gpu.static_tree import StaticUniforms
 from rheocheck.gpu.tree import Tree
-from rheocheck.gpu.verification import Verification, accept_tests
-from rheocheck.gpu.verification import _emission as emission
-from rheocheck.gpu.verification import _excess as excess
-from rheocheck.gpu.verification import _ratio as ratio
+from rheocheck.gpu.verification import Verification, accept_tests, emission
 
 # Slack of the inequality that the K-SEQ scale has to satisfy; where it holds with equality, as with
 # a single draft, rounding would otherwise decide. It moves the emitted law by at most this much.
@@ -167,7 +165,8 @@ def verify_static(
         active = hit
         first, width = first + width * children, width * children
     final_mass = torch.where(active.unsqueeze(1), target_laws[row, node], final_mass)
-    return emission(tree, accepted, node, inverse_cdf(final_mass, draws.final))
+    path = torch.stack(accepted, 1) if accepted else row.new_zeros(batch, 0)
+    return emission(tree, path, node, inverse_cdf(final_mass, draws.final))
 
 
 def _kseq_law(

@@ -1,47 +1,26 @@
-"""Verification of a round: acceptance at a node under three rules, and the walk down the tree.
+"""Verification of a round from target logits: the walk down the tree that decoding makes.
 
-Torch twin of `rheocheck.reference.verification`; float64 throughout.
+Only what decides is read: of each row, the logits of the nodes at which the walk stands, once each,
+and of the last of them one block of tokens again. `rheocheck.gpu.node_law` has the accept tests,
+`rheocheck.gpu.all_nodes` the same for all nodes at once.
 
-Source: RheoSampling (Hu, Weng, Zhang 2026, arXiv:2609.21827) for `rheo`; recursive rejection
-without replacement as in EAGLE (arXiv:2401.15077) for `rrsw`; Leviathan, Kalman and Matias
-(arXiv:2211.17192) for the single test. Their p is `target`, their q-tilde is `probe_law`.
+Source: RheoSampling (Hu, Weng, Zhang 2026, arXiv:2609.21827).
 """
 
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float64, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from rheocheck.config import Rule
-from rheocheck.gpu.expansion import Role
-from rheocheck.gpu.randomness import RoundUniforms, inverse_cdf
+from rheocheck.errors import InputError
+from rheocheck.gpu import node_law
+from rheocheck.gpu.final_draw import Residual, draw_final
+from rheocheck.gpu.node_law import NodeLaw, Nodes, list_nodes
+from rheocheck.gpu.randomness import RoundUniforms
+from rheocheck.gpu.row_mass import Process, RowMass, read_rows, wide_enough
 from rheocheck.gpu.tree import Tree
-
-# A target mass and a scaled probe mass that differ by less than this factor count as equal: the
-# probe is accepted for sure and leaves no residual there. Each is the exp of a shifted logit over
-# a sum; with a shifted logit up to 60 (beyond it the mass is below 1e-26) its argument is off by up
-# to 60 * 2**-53, the sum by less, so two roundings of one number differ by up to 2**-45.9. Without
-# this rule a uniform of 1 - 2**-53 would lead into a residual made of rounding errors only. It
-# moves the law of the emitted token by at most 2**-44, or 6e-14, in total variation.
-_EQUAL_WITHIN = 2.0**-44
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class NodeLaw:
-    """What verification does at a batch of nodes, before any uniform is read.
-
-    Attributes:
-      order: [rows, children] column of the child that is tested first, second, ...; absent children
-        come last.
-      acceptance: [rows, children] in the order of the tests: probability in [0, 1] of accepting
-        that child once all earlier ones were rejected; 0 for absent children.
-      residual: [rows, vocab] law of the emitted token once every child was rejected, sums to 1.
-    """
-
-    order: Int64[Tensor, "rows children"]
-    acceptance: Float64[Tensor, "rows children"]
-    residual: Float64[Tensor, "rows vocab"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,8 +31,9 @@ class Verification:
       num_accepted: [batch] accepted draft tokens; the residual or bonus token is not counted.
       accepted: [batch, depth] node indices of the accepted path, from layer 1 down; -1 beyond it.
       emitted: [batch, depth + 1] the accepted tokens, then the final one; -1 beyond it.
-      final_token: [batch] the residual or bonus token; -1 where the target law has no mass.
-      final_node: [batch] node at which the round ended; 0 is the root.
+      final_token: [batch] the residual or bonus token; -1 where the target has no law.
+      final_node: [batch] node at which the round ended; 0 is the root. Where `final_token` is -1,
+        the node whose target logits have NaN, +inf or no finite entry.
     """
 
     num_accepted: Int64[Tensor, " batch"]
@@ -62,138 +42,103 @@ class Verification:
     final_token: Int64[Tensor, " batch"]
     final_node: Int64[Tensor, " batch"]
 
-
-def node_acceptance(
-    target: Float64[Tensor, "rows vocab"],
-    child_token: Int64[Tensor, "rows children"],
-    child_role: Int64[Tensor, "rows children"],
-    child_valid: Bool[Tensor, "rows children"],
-    support: Int64[Tensor, "rows support"],
-    probe_law: Float64[Tensor, "rows support"],
-    rule: Rule,
-) -> NodeLaw:
-    """Accept-test probabilities and residual law of a batch of nodes; one row a node.
-
-    Children stand in slot order, which is their score order too: the probe's factor is at most the
-    last top token's and at least the first filler's. "rheo" tests the probe first and then the
-    others in that order, "rrsw" all in that order, "onehot" the same with every child, the probe
-    included, treated as a point mass.
-
-    Args:
-      target: [rows, vocab] target law.
-      child_token: [rows, children] token of the child in each slot; any value where not valid.
-      child_role: [rows, children] `rheocheck.gpu.expansion.Role`; at most one valid probe a row.
-      child_valid: [rows, children] True where a child survived. No two of a row share a token.
-      support: [rows, support] tokens of the node's draft support; -1 on padding.
-      probe_law: [rows, support] law that the probe was drawn from; read by rows with a valid probe.
-      rule: "rheo", "rrsw" or "onehot".
-
-    Returns:
-      Test order, acceptance and residual. Where a rejection of everything has probability 0 (the
-      target has no mass left), the residual is the target itself.
-    """
-    token = torch.where(child_valid, child_token, 0)
-    is_probe = child_valid & (child_role == Role.PROBE)
-    if rule == "onehot":
-        is_probe = torch.zeros_like(is_probe)
-    order = _test_order(child_valid, is_probe, probe_first=rule == "rheo")
-    mass = torch.where(child_valid, target.gather(1, token), 0.0)
-    # Each subtraction leaves exactly 0, and an absent child subtracts 0.
-    untested = target.scatter_add(1, token, -mass)
-    mass, probe_here = mass.gather(1, order), is_probe.gather(1, order)
-    drafted = _law_at(support, probe_law, child_token).gather(1, order)
-
-    before = _mass_left(mass, untested.sum(1))
-    before[:, :1] = 1.0  # nothing was rejected yet: the law itself, not its rounded sum
-    left_at_probe = torch.where(probe_here, before, 0.0).sum(1, keepdim=True)
-    # Dividing the target by what is left and subtracting the probe law is, up to a factor, the same
-    # as subtracting the scaled probe law from the target, and needs no division.
-    excess = _excess(mass, left_at_probe * drafted)
-    scaled = torch.zeros_like(target).scatter_add(
-        1, support.clamp_min(0), left_at_probe * probe_law
-    )
-    residual = _excess(untested, scaled)
-    after = _mass_left(torch.where(probe_here, 0.0, excess), residual.sum(1))
-
-    is_after = probe_here.cumsum(1) > 0
-    acceptance = torch.where(is_after, _ratio(excess, after), _ratio(mass, before))
-    scaled_here = before * drafted
-    probe_acceptance = torch.where(
-        _excess(scaled_here, mass) > 0, _ratio(mass, scaled_here), (mass > 0).to(mass.dtype)
-    )
-    acceptance = torch.where(probe_here, probe_acceptance, acceptance)
-    left = residual.sum(1, keepdim=True)
-    residual = torch.where(left > 0, residual / torch.where(left > 0, left, 1.0), target)
-    return NodeLaw(order=order, acceptance=acceptance, residual=residual)
-
-
-def emitted_law(
-    law: NodeLaw,
-    child_token: Int64[Tensor, "rows children"],
-    child_valid: Bool[Tensor, "rows children"],
-) -> Float64[Tensor, "rows vocab"]:
-    """Law of the token that follows a node when these children are verified.
-
-    Args:
-      law: Of `node_acceptance` for the same children.
-      child_token: [rows, children] token of the child in each slot.
-      child_valid: [rows, children] True where a child survived.
-
-    Returns:
-      [rows, vocab] accepted children and final token together, sums to 1. Averaged over the probe's
-      law it is the target, if the scheme is lossless.
-    """
-    rejected = (1 - law.acceptance).cumprod(1)
-    reached = torch.cat([torch.ones_like(rejected[:, :1]), rejected[:, :-1]], dim=1)
-    token = torch.where(child_valid, child_token, 0).gather(1, law.order)
-    everything = torch.ones_like(law.residual[:, :1]) if token.shape[1] == 0 else rejected[:, -1:]
-    return (law.residual * everything).scatter_add(1, token, reached * law.acceptance)
+    def usable(self) -> Bool[Tensor, " batch"]:
+        """[batch] False where the round ended at target logits from which no law can be made."""
+        return self.final_token >= 0
 
 
 def verify(
     tree: Tree,
-    target_laws: Float64[Tensor, "batch nodes vocab"],
+    logits: Float[Tensor, "batch nodes vocab"],
     uniforms: RoundUniforms,
     rule: Rule,
+    temperature: float = 1.0,
+    *,
+    process: Process | None = None,
 ) -> Verification:
     """Verify one round of every row: walk down from the root until no child is accepted.
 
+    Nothing waits for an accelerator and all shapes are fixed there. On a CPU, rows that have ended
+    are left out of the later steps, which changes no result.
+
     Args:
       tree: Surviving nodes.
-      target_laws: [batch, budget + 1, vocab] target law at the root and at each survivor; padding
-        is never read.
+      logits: [batch, nodes, vocab] target logits of any float dtype at the root and at each
+        survivor; trailing nodes that no row has may be left out, and padding is never read.
       uniforms: `accept` at each tested child's key, `final` for the last token. A child is accepted
         where uniform < acceptance, so acceptance 0 never accepts and acceptance 1 always does.
       rule: "rheo", "rrsw" or "onehot".
+      temperature: Of the target, >= 0; 0 is the point mass on the first largest logit.
+      process: Further processors of the target, applied before the temperature.
 
     Returns:
       Accepted path and emitted tokens. The final token is drawn in token id order and has positive
-      mass; a row whose target law is all zero (bad logits that were not refused) emits -1.
+      mass. A row that comes to unusable logits stops there and emits -1; others do not notice.
+
+    Raises:
+      InputError: Logits of another batch, or without nodes or vocabulary.
     """
-    batch, device = tree.probe_rank.shape[0], tree.probe_rank.device
-    row = torch.arange(batch, device=device)
-    node = torch.zeros_like(row)
-    active = torch.ones_like(row, dtype=torch.bool)
-    residual = torch.zeros_like(target_laws[:, 0])
-    accepted = []
-    for layer in range(1, tree.depth + 1):
-        child = tree.child[row, node]
-        law = _law_at_nodes(tree, target_laws, row, node, child, rule)
-        uniform = uniforms.accept[row, layer - 1, _rank_in_layer(tree, row, node)]
-        is_accepted = accept_tests(uniform.gather(1, law.order), law.acceptance) & (
-            child.gather(1, law.order) > 0
-        )
-        hit = active & is_accepted.any(1)
-        first = is_accepted.long().argmax(1, keepdim=True)
-        chosen = child.gather(1, law.order.gather(1, first)).squeeze(1)
-        residual = torch.where((active & ~hit).unsqueeze(1), law.residual, residual)
-        node = torch.where(hit, chosen, node)
-        accepted.append(torch.where(hit, node, -1))
-        active = hit
-    # Rows that are still active accepted a node of the last layer, which has no children.
-    residual = torch.where(active.unsqueeze(1), target_laws[row, node], residual)
-    final_token = inverse_cdf(residual, uniforms.final)
-    return _emission(tree, accepted, node, final_token)
+    check_shape(tree, logits)
+    batch, num_nodes, _ = logits.shape
+    rows = torch.arange(batch, device=logits.device)
+    node, active = torch.zeros_like(rows), torch.ones_like(rows, dtype=torch.bool)
+    path = rows.new_full((batch, tree.depth), -1)
+    tokens = torch.nn.functional.pad(tree.token, (1, 0), value=-1)
+    accepted, final = path.clone(), None
+    flat = logits.flatten(0, 1)
+    skips = logits.device.type == "cpu" and not torch.compiler.is_compiling()
+    # The last step stands at nodes of the last layer, which have no children.
+    for layer in range(1, tree.depth + 2):
+        row = active.nonzero().squeeze(1) if skips else rows
+        if skips and layer > 1 and not len(row):
+            break
+        at = node[row]
+        child = tree.child[row, at]
+        nodes = nodes_at(tree, row, at, child)
+        read = read_rows(
+            flat, row * num_nodes + at, nodes.listed, temperature,
+            process=process, row=row, path=path[row],
+        )  # fmt: skip
+        law, residual = law_of_rows(read, nodes, rule)
+        uniform = uniforms_at(tree, uniforms, row, at, layer).gather(1, law.order)
+        # Absent children are never accepted, whatever the test says.
+        tests = accept_tests(uniform, law.acceptance) & (child.gather(1, law.order) > 0)
+        hit = active[row] & tests.any(1)
+        first = law.order.gather(1, tests.long().argmax(1, keepdim=True))
+        chosen = torch.where(hit, child.gather(1, first).squeeze(1), -1)
+        final = _keep(final, residual, row, active)
+        if layer <= tree.depth:
+            accepted[row, layer - 1] = chosen
+            path[row, layer - 1] = torch.where(hit, tokens[row, chosen.clamp_min(0)], -1)
+        node = node.index_copy(0, row, torch.where(hit, chosen, at))
+        active = active.index_copy(0, row, hit)
+    assert final is not None
+    index = rows * num_nodes + node
+    if process is not None:
+        flat, index = process(wide_enough(flat[index]), rows, path), rows
+    last = draw_final(final, flat, index, uniforms.final, temperature)
+    return emission(tree, accepted, node, last)
+
+
+def law_of_rows(read: RowMass, nodes: Nodes, rule: Rule) -> tuple[NodeLaw, Residual]:
+    """Accept tests of nodes, and the law of the last token if all of them fail.
+
+    Args:
+      read: Weights of the nodes' target logits.
+      nodes: Their children and probe laws.
+      rule: "rheo", "rrsw" or "onehot".
+
+    Returns:
+      Both for every row; all zero where the logits are unusable.
+    """
+    rest = read.rest.sum(1)
+    total = rest + read.listed.sum(1)
+    factor = 1.0 / torch.where(total > 0, total, 1.0)
+    law = node_law.node_acceptance(read.listed * factor.unsqueeze(1), rest * factor, nodes, rule)
+    scale = law.scale * factor
+    return law, Residual(
+        nodes.listed, law.residual, read.rest * scale.unsqueeze(1), scale, read.highest
+    )
 
 
 def accept_tests(uniform: Tensor, acceptance: Tensor) -> Tensor:
@@ -201,92 +146,80 @@ def accept_tests(uniform: Tensor, acceptance: Tensor) -> Tensor:
     return uniform < acceptance
 
 
-def _test_order(child_valid: Tensor, is_probe: Tensor, *, probe_first: bool) -> Tensor:
-    """[rows, children] columns in the order of their tests; absent children last."""
-    num_children = child_valid.shape[1]
-    slot = torch.arange(num_children, device=child_valid.device)
-    place = torch.where(child_valid, slot, num_children + slot)
-    if probe_first:
-        place = torch.where(is_probe, -1, place)
-    return place.argsort(dim=1)
+def emission(tree: Tree, accepted: Tensor, node: Tensor, final_token: Tensor) -> Verification:
+    """Lay the accepted tokens and the final one out in one padded row.
 
+    Args:
+      tree: The tree.
+      accepted: [batch, depth] accepted nodes from layer 1 down; -1 beyond the last.
+      node: [batch] where the round ended.
+      final_token: [batch] the last token.
 
-def _law_at(support: Tensor, probe_law: Tensor, token: Tensor) -> Tensor:
-    """[rows, children] probe law at each token; 0 for tokens outside the support."""
-    match = (support.unsqueeze(1) == token.unsqueeze(2)) & (support >= 0).unsqueeze(1)
-    return torch.where(match, probe_law.unsqueeze(1), 0.0).sum(-1)
-
-
-def _mass_left(mass: Tensor, elsewhere: Tensor) -> Tensor:
-    """[rows, children] what a test divides by: the child's mass, that of later ones, and the rest.
-
-    Sums of non-negative terms from the last child up, never one minus what was tested: a child
-    whose successors and rest are exactly 0 gets its own mass, hence acceptance exactly 1.
+    Returns:
+      The round's outcome.
     """
-    left = [elsewhere]
-    for column in reversed(mass.unbind(1)):
-        left.append(left[-1] + column)
-    return torch.stack(left[:0:-1], dim=1) if len(left) > 1 else torch.zeros_like(mass)
-
-
-def _excess(mass: Tensor, drafted: Tensor) -> Tensor:
-    """max(0, mass - drafted), and 0 where the two are equal up to rounding."""
-    difference = mass - drafted
-    return torch.where(difference > _EQUAL_WITHIN * mass, difference, 0.0)
-
-
-def _ratio(mass: Tensor, total: Tensor) -> Tensor:
-    """min(1, mass / total); without a total 1 where there is mass and 0 where there is none."""
-    has_total = total > 0
-    ratio = mass / torch.where(has_total, total, 1.0)
-    return torch.where(has_total, ratio.clamp_max(1), (mass > 0).to(mass.dtype))
-
-
-def _law_at_nodes(
-    tree: Tree, target_laws: Tensor, row: Tensor, node: Tensor, child: Tensor, rule: Rule
-) -> NodeLaw:
-    """`node_acceptance` at one node of each row."""
-    valid = child > 0
-    survivor = (child - 1).clamp_min(0)
-    if tree.token.shape[1] == 0:  # budget 0: there is no survivor to look up
-        token, role = child - 1, child
-    else:
-        token, role = tree.token.gather(1, survivor), tree.role.gather(1, survivor)
-    return node_acceptance(
-        target_laws[row, node],
-        token,
-        role,
-        valid,
-        tree.support[row, node],
-        tree.probe_law[row, node],
-        rule,
-    )
-
-
-def _rank_in_layer(tree: Tree, row: Tensor, node: Tensor) -> Tensor:
-    """[batch] rank of a node in its layer, within the width of a frontier; 0 for the root.
-
-    A node beyond the frontier was not expanded, has no children and needs no uniform.
-    """
-    rank = torch.nn.functional.pad(tree.rank_in_layer, (1, 0))[row, node]
-    return rank.clamp(0, tree.child.shape[2] - 1)
-
-
-def _emission(
-    tree: Tree, accepted: list[Tensor], node: Tensor, final_token: Tensor
-) -> Verification:
-    """Lay the accepted tokens and the final one out in one padded row."""
-    empty = torch.zeros(node.shape[0], 0, dtype=torch.int64, device=node.device)
-    path = torch.stack(accepted, dim=1) if accepted else empty
-    num_accepted = (path >= 0).sum(1)
+    num_accepted = (accepted >= 0).sum(1)
     tokens = torch.nn.functional.pad(tree.token, (1, 0), value=-1)
-    emitted = torch.where(path >= 0, tokens.gather(1, path.clamp_min(0)), -1)
+    emitted = torch.where(accepted >= 0, tokens.gather(1, accepted.clamp_min(0)), -1)
     emitted = torch.nn.functional.pad(emitted, (0, 1), value=-1)
-    emitted = emitted.scatter(1, num_accepted.unsqueeze(1), final_token.unsqueeze(1))
     return Verification(
         num_accepted=num_accepted,
-        accepted=path,
-        emitted=emitted,
+        accepted=accepted,
+        emitted=emitted.scatter(1, num_accepted.unsqueeze(1), final_token.unsqueeze(1)),
         final_token=final_token,
         final_node=node,
     )
+
+
+def nodes_at(tree: Tree, row: Tensor, node: Tensor, child: Tensor) -> Nodes:
+    """`list_nodes` of one node of each row, whose children's node indices are `child`."""
+    role = torch.nn.functional.pad(tree.role, (1, 0), value=-1)
+    token = torch.nn.functional.pad(tree.token, (1, 0), value=-1)
+    at = row.unsqueeze(1)
+    return list_nodes(
+        token[at, child], role[at, child], child > 0, tree.support[row, node],
+        tree.probe_law[row, node],
+    )  # fmt: skip
+
+
+def uniforms_at(
+    tree: Tree, uniforms: RoundUniforms, row: Tensor, node: Tensor, layer: int
+) -> Tensor:
+    """[rows, children] accept uniforms of a node's children, by slot.
+
+    A node beyond the frontier was not expanded, has no children and needs no uniform.
+    """
+    width = tree.child.shape[2]
+    if layer > tree.depth:
+        return uniforms.final.new_zeros(row.shape[0], width)
+    rank = torch.nn.functional.pad(tree.rank_in_layer, (1, 0))[row, node].clamp(0, width - 1)
+    return uniforms.accept[row, layer - 1, rank]
+
+
+def _keep(final: Residual | None, new: Residual, row: Tensor, active: Tensor) -> Residual:
+    """The residuals of the rows that were active at this step, and the old ones of the others."""
+    if final is None:
+        return new
+    still = active[row]
+
+    def kept(old: Tensor, found: Tensor) -> Tensor:
+        mask = still.view(-1, *([1] * (old.dim() - 1)))
+        return old.index_copy(0, row, torch.where(mask, found, old[row]))
+
+    return Residual(
+        listed=kept(final.listed, new.listed),
+        mass=kept(final.mass, new.mass),
+        rest=kept(final.rest, new.rest),
+        scale=kept(final.scale, new.scale),
+        highest=kept(final.highest, new.highest),
+    )
+
+
+def check_shape(tree: Tree, logits: Tensor) -> None:
+    """Refuse logits of another batch than the tree's, or without nodes or vocabulary."""
+    batch = tree.probe_rank.shape[0]
+    if logits.dim() != 3 or logits.shape[0] != batch or 0 in logits.shape[1:]:
+        raise InputError(
+            f"target logits of shape {list(logits.shape)} were given; required: "
+            f"[{batch}, nodes, vocab] with at least one node and one token"
+        )

@@ -26,11 +26,9 @@ from rheocheck.audit.differential_instances import (
     target_logits,
 )
 from rheocheck.certificate import StageResult, Verdict
-from rheocheck.config import SamplingConfig
 from rheocheck.errors import InputError
 from rheocheck.gpu import tree as gpu_tree
 from rheocheck.gpu import verification as gpu_verification
-from rheocheck.gpu.processing import target_law
 from rheocheck.reference.draws import NodeKey
 from rheocheck.reference.replay import Replay, replay_round
 
@@ -150,9 +148,9 @@ def run_torch(batch: Batch) -> TorchRound:
     token = torch.nn.functional.pad(tree.token, (1, 0))
     for _ in range(batch.config.depth):
         table[:, 1:] = next_table(step, table.gather(1, parent), token)[:, 1:]
-    laws = target_law(target_logits(batch), SamplingConfig(temperature=batch.temperature))
-    laws = laws[torch.arange(len(table)).unsqueeze(1), table]
-    return TorchRound(tree, gpu_verification.verify(tree, laws, uniforms, batch.config.rule))
+    logits = target_logits(batch)[torch.arange(len(table)).unsqueeze(1), table]
+    done = gpu_verification.verify(tree, logits, uniforms, batch.config.rule, batch.temperature)
+    return TorchRound(tree, done)
 
 
 @dataclass(frozen=True, slots=True)

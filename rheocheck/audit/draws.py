@@ -21,7 +21,7 @@ from torch import Tensor
 
 from rheocheck.certificate import StageResult, Verdict
 from rheocheck.config import SamplingConfig, SpeculationConfig
-from rheocheck.gpu import processing, randomness, verification
+from rheocheck.gpu import decoding, randomness, verification
 from rheocheck.gpu.decoding import RoundTrace
 
 NUM_VALUES = 2.0**53
@@ -110,8 +110,10 @@ class DrawWatcher:
         draws = randomness.round_uniforms(
             self._sampling.seed, trace.request, trace.round_index, self._config
         )
-        laws = processing.target_law(trace.target_logits, self._sampling, check=False)
-        again = verification.verify(trace.tree, laws, draws, self._config.rule)
+        again = verification.verify(
+            trace.tree, trace.target_logits, draws, self._config.rule, self._sampling.temperature,
+            process=decoding.target_process(self._sampling),
+        )  # fmt: skip
         other = (again.emitted != trace.verification.emitted).any(1).nonzero()
         if not len(other):
             return None

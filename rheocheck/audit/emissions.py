@@ -74,7 +74,7 @@ class EmissionRecorder:
                 if node < 0:
                     break
                 emitted.text.append(int(tokens[row, step]))
-                emitted.verified.append(trace.target_laws[row, node].cpu().numpy())
+                emitted.verified.append(trace.target_law_at(row, int(node)).cpu().numpy())
                 emitted.draft.append(self._draft_law(trace, row, int(node)))
                 emitted.uniform.append(float(uniform[row, step]))
                 emitted.place.append((int(trace.round_index[row]), step))
@@ -86,7 +86,7 @@ class EmissionRecorder:
     def _draft_law(self, trace: RoundTrace, row: int, node: int) -> NDArray[np.float64]:
         drafter = trace.drafter
         assert isinstance(drafter, RecordingDrafter)
-        vocab = trace.target_laws.shape[-1]
+        vocab = trace.target_logits.shape[-1]
         logits = drafter.node_logits(trace.tree, row, node)
         if logits is None:
             return np.zeros(vocab)

@@ -10,21 +10,27 @@ Source: Hu, Weng and Zhang (2026), arXiv:2609.21827, for the scheme.
 """
 
 from collections.abc import Callable
+from dataclasses import fields, replace
 from fractions import Fraction
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rheocheck.audit.float_draw import final_counts
 from rheocheck.config import SamplingConfig, SpeculationConfig
 from rheocheck.errors import BackendError
+from rheocheck.gpu.all_nodes import TreeLaws, laws_of, node_paths, tree_laws
+from rheocheck.gpu.decoding import target_process
 from rheocheck.gpu.expansion import Logits, expand
-from rheocheck.gpu.processing import target_law
+from rheocheck.gpu.final_draw import Residual
+from rheocheck.gpu.node_law import NodeLaw, list_nodes
 from rheocheck.gpu.randomness import RoundUniforms
+from rheocheck.gpu.row_mass import wide_enough
 from rheocheck.gpu.tree import Tree, grow
-from rheocheck.gpu.verification import NodeLaw, node_acceptance, verify
+from rheocheck.gpu.verification import verify
 from rheocheck.reference.float_law import (
     UNIFORM_BITS,
     Branch,
@@ -37,6 +43,7 @@ from rheocheck.reference.laws import Path
 from rheocheck.reference.oracle import Choose, exact_law
 
 LogitsAt: TypeAlias = Callable[[Path], Tensor]
+Entry = TypeVar("Entry", NodeLaw, Residual)
 ONE = 1 << UNIFORM_BITS
 LARGEST_UNIFORM = 1 - 2.0**-UNIFORM_BITS
 
@@ -72,7 +79,7 @@ def torch_round_law(
 
 
 def torch_node_law(
-    target: Tensor, draft_logits: Logits, config: SpeculationConfig, temperature: float
+    target_logits: Tensor, draft_logits: Logits, config: SpeculationConfig, temperature: float
 ) -> DyadicLaw:
     """Exact law of the token after one node of the torch path, all its children surviving.
 
@@ -80,7 +87,7 @@ def torch_node_law(
     decoding. Outcomes that leave bit for bit the same residual share its last draw.
 
     Args:
-      target: [vocab] float64 target law, as `rheocheck.gpu.processing.target_law` made it.
+      target_logits: [vocab] processed target logits of any float dtype.
       draft_logits: [vocab] draft logits or a pair of them, on the target's vocabulary.
       config: top_k, num_top, support_size and rule.
       temperature: Of the request.
@@ -88,7 +95,6 @@ def torch_node_law(
     Returns:
       [vocab] law, summing to exactly 1.
     """
-    law = target.double().unsqueeze(0)
     zero = torch.zeros(1, 1, dtype=torch.float64)
     logits: Logits
     if isinstance(draft_logits, tuple):
@@ -105,24 +111,23 @@ def torch_node_law(
             continue
         forced = None if weights is None else first.support[..., rank]
         children = expand(logits, zero, config, temperature, forced_probe=forced)
-        node = node_acceptance(
-            law,
+        nodes = list_nodes(
             children.token[0],
             children.role[0],
             children.valid[0],
             children.support[0],
             children.probe_law[0],
-            config.rule,
         )
+        node, last = laws_of(target_logits.unsqueeze(0), nodes, config.rule, temperature)
         tests = _tests(node, children.token[0, 0], children.valid[0, 0])
-        key = node.residual.numpy().tobytes()
+        key = b"".join(part.numpy().tobytes() for part in (last.mass, last.rest, last.scale))
         if any(count == ONE for _, count, _ in tests) and finals:
             final = 0  # a test that cannot fail: the last draw is never made
         elif key in known:
             final = known[key]
         else:
             final = known[key] = len(finals)
-            finals.append(np.array(_draw(node.residual)))
+            finals.append(np.array(final_counts(last, target_logits, temperature)))
         branches.append(Branch(weight, tuple((token, count) for token, count, _ in tests), final))
     return node_law(branches, finals)
 
@@ -181,11 +186,11 @@ class _Round:
     def run(self) -> Path:
         tree = grow(self, self._uniforms, self._config, self._sampling.temperature)
         paths = _node_paths(tree)
-        laws = torch.stack(
-            [target_law(self._target_logits(path), self._sampling) for path in paths]
-        ).unsqueeze(0)
-        chosen = self._walk(tree, laws)
-        done = verify(tree, laws, self._uniforms, self._config.rule)
+        logits = torch.stack([self._target_logits(path) for path in paths]).unsqueeze(0)
+        temperature, process = self._sampling.temperature, target_process(self._sampling)
+        laws = tree_laws(tree, logits, self._config.rule, temperature, process=process)
+        chosen = self._walk(tree, laws, logits)
+        done = verify(tree, logits, self._uniforms, self._config.rule, temperature, process=process)
         emitted = tuple(token for token in done.emitted[0].tolist() if token >= 0)
         if emitted != chosen:
             raise BackendError(
@@ -210,47 +215,43 @@ class _Round:
         item = self._choose.categorical([Fraction(count, ONE) for count in counts])
         return item, sum(counts[:item]) / ONE
 
-    def _walk(self, tree: Tree, laws: Tensor) -> Path:
+    def _walk(self, tree: Tree, laws: TreeLaws, logits: Tensor) -> Path:
         """Choose every accept test and the last token; returns what will be emitted."""
         node = 0
         path: Path = ()
-        residual = laws[:, 0]
         for layer in range(self._config.depth):
             slots = tree.child[0, node]
-            valid = slots > 0
-            if not valid.any():
-                residual = laws[:, node]
-                break
-            column = (slots - 1).clamp_min(0)
-            law = node_acceptance(
-                laws[:, node],
-                tree.token[:, column],
-                tree.role[:, column],
-                valid.unsqueeze(0),
-                tree.support[:, node],
-                tree.probe_law[:, node],
-                self._config.rule,
-            )
+            token = torch.nn.functional.pad(tree.token, (1, 0))[0, slots]
             rank = int(tree.rank_in_layer[0, node - 1]) if node else 0
             accepted = None
-            for token, count, slot in _tests(law, tree.token[0, column], valid):
+            for last, count, slot in _tests(_entry(laws.law, node), token, slots > 0):
                 is_accepted = self._choose.bernoulli(Fraction(count, ONE))
                 uniform = 0.0 if is_accepted else LARGEST_UNIFORM
                 self._uniforms.accept[0, layer, rank, slot] = uniform
                 if is_accepted:
-                    accepted = (token, int(slots[slot]))
+                    accepted = (last, int(slots[slot]))
                     break
             if accepted is None:
-                residual = law.residual
                 break
             path, node = (*path, accepted[0]), accepted[1]
-            residual = laws[:, node]
-        counts = _draw(residual)
+        values, temperature = logits[0, node], self._sampling.temperature
+        process = target_process(self._sampling)
+        if process is not None:
+            row = torch.zeros(1, dtype=torch.int64)
+            values = process(wide_enough(values[None]), row, node_paths(tree)[:, node])[0]
+        counts = final_counts(_entry(laws.residual, node), values, temperature)
         if counts is None:
             raise BackendError(f"the law after {path} has no mass; required: a target law")
-        last, uniform = self._choose_uniform(counts)
+        last, uniform = self._choose_uniform(counts.tolist())
         self._uniforms.final[0] = uniform
         return (*path, last)
+
+
+def _entry(laws: Entry, node: int) -> Entry:
+    """One node's row of a batch of laws."""
+    return replace(
+        laws, **{part.name: getattr(laws, part.name)[node : node + 1] for part in fields(laws)}
+    )
 
 
 def _draw(law: Tensor) -> list[int] | None:

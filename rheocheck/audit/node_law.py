@@ -20,11 +20,15 @@ from rheocheck.audit.choices import Choice, choice_uniforms
 from rheocheck.audit.laws import rank_order, softmax, total_variation
 from rheocheck.audit.recording import RecordingDrafter
 from rheocheck.config import SpeculationConfig
-from rheocheck.gpu import expansion, verification
+from rheocheck.gpu import all_nodes, expansion
 from rheocheck.gpu import tree as trees
-from rheocheck.gpu.decoding import RoundTrace
+from rheocheck.gpu.all_nodes import node_paths
+from rheocheck.gpu.decoding import RoundTrace, target_process
+from rheocheck.gpu.final_draw import dense_residual
+from rheocheck.gpu.node_law import NodeLaw, list_nodes
 from rheocheck.gpu.protocols import ForcedProbe
 from rheocheck.gpu.randomness import RoundUniforms
+from rheocheck.gpu.row_mass import wide_enough
 
 # The law of a node is a few hundred float64 operations away from its logits.
 TOLERANCE = 1e-6
@@ -43,7 +47,8 @@ class ReachedNode:
       round_index: Round of that prompt.
       node: Node of the round's tree; 0 is the root.
       draft_logits: [draft vocab] raw, or None where the node was not expanded.
-      target_law: [vocab] law that the verifier used.
+      target_logits: [vocab] target logits that the verifier read, processed.
+      target_law: [vocab] their law at the request's temperature.
       child_token: [top_k] surviving child in each slot; -1 where none.
       support: [n] draft support as recorded in the tree.
       probe_law: [n] law of the probe as recorded in the tree.
@@ -54,6 +59,7 @@ class ReachedNode:
     round_index: int
     node: int
     draft_logits: Tensor | None
+    target_logits: Tensor
     target_law: Tensor
     child_token: Tensor
     support: Tensor
@@ -169,17 +175,18 @@ def check_node(
     else:
         child_token, weights, misdrawn = node.child_token[None], np.ones(1), None
     outcomes = len(child_token)
-    law = verification.node_acceptance(
-        node.target_law.expand(outcomes, -1),
+    nodes = list_nodes(
         child_token,
         expansion.slot_roles(config, child_token.device).expand(outcomes, -1),
         child_token >= 0,
         node.support.expand(outcomes, -1),
         node.probe_law.expand(outcomes, -1),
-        config.rule,
     )
+    logits = node.target_logits.expand(outcomes, -1)
+    law, residual = all_nodes.laws_of(logits, nodes, config.rule, temperature)
+    last = dense_residual(residual, node.target_law.expand(outcomes, -1))
     # Not a matrix product: its last digits would depend on the number of threads.
-    emitted = (weights[:, None] * emitted_laws(law, child_token)).sum(axis=0)
+    emitted = (weights[:, None] * emitted_laws(law, last, child_token)).sum(axis=0)
     wanted = node.target_law.cpu().numpy()
     deviation = np.abs(emitted - wanted)
     token = int(deviation.argmax())
@@ -196,11 +203,12 @@ def check_node(
     )
 
 
-def emitted_laws(law: verification.NodeLaw, child_token: Tensor) -> NDArray[np.float64]:
+def emitted_laws(law: NodeLaw, last: Tensor, child_token: Tensor) -> NDArray[np.float64]:
     """Law of the emitted token of each outcome, from accept probabilities and residual.
 
     Args:
-      law: Of the outcomes, as the code under test gives it.
+      law: Accept tests of the outcomes, as the code under test gives them.
+      last: [outcomes, vocab] law of the last token once all tests have failed.
       child_token: [outcomes, top_k] tokens in slot order; -1 where there is no child.
 
     Returns:
@@ -209,7 +217,7 @@ def emitted_laws(law: verification.NodeLaw, child_token: Tensor) -> NDArray[np.f
     order = law.order.cpu().numpy()
     acceptance = law.acceptance.cpu().numpy()
     token = np.take_along_axis(child_token.cpu().numpy(), order, axis=1)
-    emitted = np.zeros(tuple(law.residual.shape))
+    emitted = np.zeros(tuple(last.shape))
     reach = np.ones(len(emitted))
     rows = np.arange(len(emitted))
     for place in range(token.shape[1]):
@@ -217,7 +225,7 @@ def emitted_laws(law: verification.NodeLaw, child_token: Tensor) -> NDArray[np.f
         taken = np.where(present, reach * acceptance[:, place], 0.0)
         np.add.at(emitted, (rows, np.where(present, token[:, place], 0)), taken)
         reach = reach - taken
-    return np.asarray(emitted + reach[:, None] * law.residual.cpu().numpy(), dtype=np.float64)
+    return np.asarray(emitted + reach[:, None] * last.cpu().numpy(), dtype=np.float64)
 
 
 def _take(trace: RoundTrace, row: int, node: int) -> ReachedNode:
@@ -234,12 +242,24 @@ def _take(trace: RoundTrace, row: int, node: int) -> ReachedNode:
         round_index=int(trace.round_index[row]),
         node=node,
         draft_logits=None if logits is None else logits.clone(),
-        target_law=trace.target_laws[row, node].clone(),
+        target_logits=_processed(trace, row, node),
+        target_law=trace.target_law_at(row, node),
         child_token=token[survivor + 1],
         support=tree.support[row, node].clone(),
         probe_law=tree.probe_law[row, node].clone(),
         probe_survived=bool((roles == expansion.Role.PROBE).any()),
     )
+
+
+def _processed(trace: RoundTrace, row: int, node: int) -> Tensor:
+    """[vocab] copy of one node's target logits, as verification reads them."""
+    logits = trace.target_logits[row, node].clone()
+    process = target_process(trace.sampling)
+    if process is None:
+        return logits
+    path = node_paths(trace.tree)[row : row + 1, node]
+    index = torch.tensor([row], device=logits.device)
+    return process(wide_enough(logits.unsqueeze(0)), index, path).squeeze(0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

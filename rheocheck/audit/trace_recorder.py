@@ -33,13 +33,14 @@ class TraceRecorder:
 
     def observe(self, trace: RoundTrace) -> None:
         """Take in one round of a batch."""
-        self.vocab = trace.target_laws.shape[-1]
+        self.vocab = trace.target_logits.shape[-1]
+        target_laws = trace.target_laws()
         nodes = trace.emission_nodes().cpu().numpy()
         emitted = trace.verification.emitted.cpu().numpy()
         for row, request in enumerate(trace.request.tolist()):
             count = int((nodes[row] >= 0).sum())
             at_node = nodes[row, :count]
-            laws = trace.target_laws[row].cpu().numpy()[at_node]
+            laws = target_laws[row].cpu().numpy()[at_node]
             self._records.append(
                 {
                     "request": request,

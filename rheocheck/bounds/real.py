@@ -152,7 +152,7 @@ class _Collector:
     def observe(self, trace: "RoundTrace") -> None:
         """Take in one round of a batch."""
         requests = trace.request.tolist()
-        laws = trace.target_laws.cpu().numpy()
+        laws = trace.target_laws().cpu().numpy()
         counted = trace.verification.num_accepted.tolist()
         for row, prompt in enumerate(requests):
             tree = tree_of_row(trace, row, self.config)

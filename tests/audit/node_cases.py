@@ -71,6 +71,7 @@ def random_node(
         round_index=0,
         node=0,
         draft_logits=logits,
+        target_logits=torch.as_tensor(temperature * np.log(target)),
         target_law=torch.as_tensor(target),
         child_token=tokens[child],
         support=tree.support[0, 0],

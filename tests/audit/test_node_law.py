@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rheocheck.audit.node_law import check_node
 from rheocheck.config import Rule, SpeculationConfig
-from rheocheck.gpu import tree, verification
+from rheocheck.gpu import node_law, tree
 from tests.audit.node_cases import random_node
 
 CONFIGS = st.builds(
@@ -53,7 +53,8 @@ def test_a_node_whose_probe_was_cut_has_one_outcome() -> None:
 def test_a_target_that_is_a_point_mass_off_the_draft_is_reached_exactly() -> None:
     node, token_ids = random_node(3, CONFIG)
     outside = next(token for token in range(12) if token not in token_ids.tolist())
-    node = replace(node, target_law=torch.eye(12, dtype=torch.float64)[outside])
+    law = torch.eye(12, dtype=torch.float64)[outside]
+    node = replace(node, target_logits=law.log(), target_law=law)
     assert check_node(node, CONFIG, 1.0, token_ids).total_variation < 1e-15
 
 
@@ -64,24 +65,25 @@ def worst(config: SpeculationConfig = CONFIG, temperature: float = 0.7) -> float
 
 
 def test_a_residual_that_is_the_target_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = verification.node_acceptance
+    right = node_law.node_acceptance
 
-    def wrong(target: torch.Tensor, *given: Any) -> verification.NodeLaw:
-        return replace(right(target, *given), residual=target)
+    def wrong(mass: torch.Tensor, *given: Any) -> node_law.NodeLaw:
+        law = right(mass, *given)
+        return replace(law, residual=mass, scale=torch.ones_like(law.scale))
 
-    monkeypatch.setattr(verification, "node_acceptance", wrong)
+    monkeypatch.setattr(node_law, "node_acceptance", wrong)
     assert worst() > 0.01
 
 
 def test_a_lenient_accept_test_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """One part in a hundred thousand too much: ten times the tolerance, found without sampling."""
-    right = verification.node_acceptance
+    right = node_law.node_acceptance
 
-    def wrong(*given: Any) -> verification.NodeLaw:
+    def wrong(*given: Any) -> node_law.NodeLaw:
         law = right(*given)
         return replace(law, acceptance=(law.acceptance * 1.0001).clamp_max(1.0))
 
-    monkeypatch.setattr(verification, "node_acceptance", wrong)
+    monkeypatch.setattr(node_law, "node_acceptance", wrong)
     assert worst() > 1e-6
 
 

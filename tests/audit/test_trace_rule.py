@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from rheocheck.audit.trace_rule import node_tests
 from rheocheck.config import RULES, Rule
-from rheocheck.gpu.verification import node_acceptance
 from rheocheck.traces.trees import FILLER, PROBE, TOP
+from tests.gpu.dense_verification import node_acceptance
 
 
 def random_law(rng: np.random.Generator, vocab: int) -> NDArray[np.float64]:

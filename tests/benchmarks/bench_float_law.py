@@ -80,17 +80,18 @@ def torch_rows(logits: Floats, draft: Floats) -> list[Row]:
     except ImportError:
         return []
     from rheocheck.audit.float_round import torch_node_law
-    from rheocheck.config import SamplingConfig
-    from rheocheck.gpu.processing import target_law
 
     torch.set_num_threads(1)
-    target = target_law(torch.from_numpy(logits), SamplingConfig())
     rows = []
-    for rule in RULES:
-        started = time.process_time()
-        law = torch_node_law(target, torch.from_numpy(draft), SpeculationConfig(rule=rule), 1.0)
-        seconds = time.process_time() - started
-        rows.append(row("torch path", rule, seconds, law, read_floats(target.numpy())))
+    for dtype in (torch.float64, torch.float32):
+        values = torch.from_numpy(logits).to(dtype)
+        ideal = softmax_weights(values.numpy())
+        for rule in RULES:
+            started = time.process_time()
+            law = torch_node_law(values, torch.from_numpy(draft), SpeculationConfig(rule=rule), 1.0)
+            seconds = time.process_time() - started
+            name = f"torch path, {str(dtype).removeprefix('torch.')} logits"
+            rows.append(row(name, rule, seconds, law, ideal))
     return rows
 
 

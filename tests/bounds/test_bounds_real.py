@@ -18,8 +18,8 @@ from rheocheck.bounds.tree_stage import TOP_K, real_tree_stage  # noqa: E402
 from rheocheck.config import SamplingConfig, SpeculationConfig  # noqa: E402
 from rheocheck.errors import InputError  # noqa: E402
 from rheocheck.gpu.decoding import RoundTrace, generate  # noqa: E402
-from rheocheck.gpu.verification import node_acceptance as torch_acceptance  # noqa: E402
 from rheocheck.models.registry import Pair, load_pair  # noqa: E402
+from tests.gpu.dense_verification import node_acceptance as torch_acceptance  # noqa: E402
 
 CONFIG = SpeculationConfig(top_k=4, num_top=1, budget=10, depth=3, support_size=32)
 TEXTS = ("The warnings filter is", "There is an existing data", "These two make it", "The easiest")
@@ -62,7 +62,7 @@ def test_probabilities_of_tests_are_those_of_the_torch_verification() -> None:
             below = tree.children()[0]
             tokens = [tree.token[child - 1] for child in below]
             roles = [tree.role[child - 1] for child in below]
-            laws = trace.target_laws[row, 0]
+            laws = trace.target_laws()[row, 0]
             for rule in ("rheo", "rrsw", "onehot"):
                 found = torch_acceptance(
                     laws[None],
@@ -111,7 +111,7 @@ def test_a_wrong_probe_law_would_be_seen() -> None:
     """The comparison with torch has teeth: forgetting the tail's normalisation changes it."""
     trace = traces()[0]
     tree = tree_of_row(trace, 0, CONFIG)
-    laws = trace.target_laws[0].numpy()
+    laws = trace.target_laws()[0].numpy()
     honest = tree_acceptance(tree, laws, "rheo").expected_accepted
     for expansion in tree.expansions:
         if expansion is not None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from rheocheck.audit.pair import load_pair
 from rheocheck.certificate import Report, Verdict
 from rheocheck.errors import BackendError
-from rheocheck.gpu import decoding, processing, randomness, target, verification
+from rheocheck.gpu import decoding, randomness, target, verification
 from rheocheck.gpu.randomness import RoundUniforms, round_uniforms
 from rheocheck.gpu.target import TargetModel
 from rheocheck.gpu.tree import Tree
@@ -180,11 +180,15 @@ def test_a_loop_that_verifies_by_another_law_than_it_shows_is_lossy(
     """The law is cut to its 95 % nucleus on the way into verification, after it was recorded."""
     right = verification.verify
 
-    def wrong(tree: Tree, laws: Tensor, *args: Any) -> Any:
+    def wrong(
+        tree: Tree, logits: Tensor, draws: Any, rule: Any, temperature: float, **options: Any
+    ) -> Any:
+        laws = (logits / max(temperature, 1e-3)).softmax(-1)
         ranked, order = laws.sort(dim=-1, descending=True)
-        kept = torch.where(ranked.cumsum(-1) - ranked < 0.95, ranked, 0.0)
-        cut = torch.zeros_like(laws).scatter(-1, order, kept)
-        return right(tree, cut / cut.sum(-1, keepdim=True), *args)
+        kept = torch.zeros_like(laws, dtype=torch.bool)
+        kept.scatter_(-1, order, ranked.cumsum(-1) - ranked < 0.95)
+        cut = torch.where(kept, logits, -torch.inf)
+        return right(tree, cut, draws, rule, temperature, **options)
 
     monkeypatch.setattr(decoding, "verify", wrong)
     report = audit(regrow_prompts=0, num_prompts=32)
@@ -195,15 +199,16 @@ def test_a_loop_that_verifies_by_another_law_than_it_shows_is_lossy(
 
 def test_a_wrong_greedy_choice_is_lossy(monkeypatch: pytest.MonkeyPatch) -> None:
     """At temperature 0 the second most probable token is taken for the first."""
-    right = processing.target_law
+    right = verification.verify
 
-    def wrong(logits: Tensor, sampling: Any, **options: Any) -> Tensor:
-        if sampling.temperature > 0:
-            return right(logits, sampling, **options)
-        second = logits.topk(2, dim=-1).indices[..., 1]
-        return torch.nn.functional.one_hot(second, logits.shape[-1]).double()
+    def wrong(
+        tree: Tree, logits: Tensor, draws: Any, rule: Any, temperature: float, **options: Any
+    ) -> Any:
+        if temperature == 0:
+            logits = logits.scatter(-1, logits.argmax(-1, keepdim=True), -torch.inf)
+        return right(tree, logits, draws, rule, temperature, **options)
 
-    monkeypatch.setattr(decoding, "target_law", wrong)
+    monkeypatch.setattr(decoding, "verify", wrong)
     report = audit(regrow_prompts=0)
     assert lossy_stages(report) == {"greedy"}
     assert report.stages[-1].details["witness"]["margin"] > 0

@@ -4,6 +4,7 @@ The start-up check refuses the same faults when they are in the target wrapper (
 here they are planted after it, in what the loop does with the wrapper.
 """
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,13 +14,14 @@ from scipy import stats
 from torch import Tensor
 
 from rheocheck.config import SamplingConfig, SpeculationConfig
-from rheocheck.gpu import decoding, verification
+from rheocheck.gpu import decoding, node_law, verification
 from rheocheck.gpu.decoding import generate
 from rheocheck.gpu.decoding_numerics import EmissionLog, check_greedy, verify_row_deviation
 from rheocheck.gpu.drafting import EagleDrafter
+from rheocheck.gpu.node_law import NodeLaw
 from rheocheck.gpu.target import TargetModel
 from rheocheck.gpu.tree import Tree
-from rheocheck.gpu.verification import NodeLaw, Verification
+from rheocheck.gpu.verification import Verification
 from tests.gpu.random_models import random_head, random_target
 from tests.gpu.test_decoding import joint_chi_square
 
@@ -102,12 +104,12 @@ def test_a_final_token_drawn_at_the_parent_is_not_greedy(monkeypatch: pytest.Mon
     assert check_greedy(TARGET, PROMPTS, made).unexplained == ()
     right = verification.verify
 
-    def wrong(tree: Tree, laws: Tensor, *given: Any) -> Verification:
-        found = right(tree, laws, *given)
-        row = torch.arange(len(laws))
+    def wrong(tree: Tree, logits: Tensor, *given: Any, **named: Any) -> Verification:
+        found = right(tree, logits, *given, **named)
+        row = torch.arange(len(logits))
         ended = found.final_node > 0
         parent = tree.parent[row, (found.final_node - 1).clamp_min(0)]
-        token = torch.where(ended, laws[row, parent].argmax(-1), found.final_token)
+        token = torch.where(ended, logits[row, parent].argmax(-1), found.final_token)
         found.emitted.scatter_(1, found.num_accepted[:, None], token[:, None])
         return found
 
@@ -120,12 +122,12 @@ def test_a_residual_that_is_the_target_fails_the_chi_square(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The size of the joint chi-square test is enough for the classic wrong replacement law."""
-    right = verification.node_acceptance
+    right = node_law.node_acceptance
 
-    def wrong(target: Tensor, *given: Any) -> NodeLaw:
-        law = right(target, *given)
-        return NodeLaw(order=law.order, acceptance=law.acceptance, residual=target)
+    def wrong(mass: Tensor, *given: Any) -> NodeLaw:
+        law = right(mass, *given)
+        return replace(law, residual=mass, scale=torch.ones_like(law.scale))
 
-    monkeypatch.setattr(verification, "node_acceptance", wrong)
+    monkeypatch.setattr(node_law, "node_acceptance", wrong)
     statistic, freedom = joint_chi_square(6000)
     assert stats.chi2.sf(statistic, freedom) < 1e-6

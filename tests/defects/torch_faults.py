@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from rheocheck.config import SpeculationConfig
-from rheocheck.gpu import expansion, layers, tree, verification
+from rheocheck.gpu import expansion, final_draw, layers, node_law, tree, verification
 from rheocheck.gpu.expansion import Expansion, Logits, Role, expand
+from rheocheck.gpu.node_law import NodeLaw, node_acceptance
 from rheocheck.gpu.top_tokens import rank_support
-from rheocheck.gpu.verification import NodeLaw, node_acceptance
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -30,7 +30,7 @@ def draw_at_equality(patch: pytest.MonkeyPatch) -> None:
         hit = running >= (uniform * running[..., -1]).unsqueeze(-1)
         return hit.long().argmax(-1)
 
-    patch.setattr(verification, "inverse_cdf", faulty)
+    patch.setattr(final_draw, "inverse_cdf", faulty)
 
 
 def low_precision_sum(patch: pytest.MonkeyPatch) -> None:
@@ -40,7 +40,7 @@ def low_precision_sum(patch: pytest.MonkeyPatch) -> None:
         below = mass.bfloat16().cumsum(-1).double() <= uniform.unsqueeze(-1)
         return below.sum(-1).clamp_max(mass.shape[-1] - 1)
 
-    patch.setattr(verification, "inverse_cdf", faulty)
+    patch.setattr(final_draw, "inverse_cdf", faulty)
 
 
 def ties_by_token_id(patch: pytest.MonkeyPatch) -> None:
@@ -120,10 +120,11 @@ def probe_scored_by_itself(patch: pytest.MonkeyPatch) -> None:
 def residual_is_target(patch: pytest.MonkeyPatch) -> None:
     """After all rejections the final token is drawn from the target again."""
 
-    def faulty(target: Tensor, *others: Any) -> NodeLaw:
-        return replace(node_acceptance(target, *others), residual=target)
+    def faulty(mass: Tensor, *others: Any) -> NodeLaw:
+        law = node_acceptance(mass, *others)
+        return replace(law, residual=mass, scale=torch.ones_like(law.scale))
 
-    patch.setattr(verification, "node_acceptance", faulty)
+    patch.setattr(node_law, "node_acceptance", faulty)
 
 
 def fillers_before_probe(patch: pytest.MonkeyPatch) -> None:
@@ -134,16 +135,16 @@ def fillers_before_probe(patch: pytest.MonkeyPatch) -> None:
         place = torch.where(child_valid, slot, slot + 100)
         return torch.where(is_probe, 99, place).argsort(dim=1)
 
-    patch.setattr(verification, "_test_order", faulty)
+    patch.setattr(node_law, "_test_order", faulty)
 
 
 def draws_shared(patch: pytest.MonkeyPatch) -> None:
     """The accept tests of a node's children read one uniform for all of them."""
     original = verification.verify
 
-    def faulty(drafted: Any, laws: Tensor, uniforms: Any, rule: Any) -> Any:
+    def faulty(drafted: Any, logits: Tensor, uniforms: Any, *others: Any, **options: Any) -> Any:
         shared = uniforms.accept[..., :1].expand_as(uniforms.accept)
-        return original(drafted, laws, replace(uniforms, accept=shared), rule)
+        return original(drafted, logits, replace(uniforms, accept=shared), *others, **options)
 
     patch.setattr(verification, "verify", faulty)
 

@@ -169,7 +169,7 @@ def test_an_observer_sees_what_the_round_was_decided_from() -> None:
         assert (trace.round_index == number).all()
         nodes = 1 + int(trace.tree.num_survivors().max())
         assert trace.target_logits.shape == (len(trace.text), nodes, VOCAB)
-        assert torch.equal(trace.target_laws, target_law(trace.target_logits, sampling()))
+        assert torch.equal(trace.target_laws(), target_law(trace.target_logits, sampling()))
         node_token = tree_inputs(trace.tree, torch.tensor([[text[-1]] for text in trace.text]))[
             0
         ].gather(1, trace.emission_nodes().clamp_min(0))

@@ -12,16 +12,18 @@ from jaxtyping import jaxtyped
 
 from rheocheck.config import RULES, Rule, SpeculationConfig
 from rheocheck.gpu.expansion import Expansion, Role, child_ranks, expand, slot_roles
+from rheocheck.gpu.node_law import list_nodes
+from rheocheck.gpu.node_law import node_acceptance as plain_node_acceptance
 from rheocheck.gpu.randomness import RoundUniforms
 from rheocheck.gpu.tree import Tree, grow
-from rheocheck.gpu.verification import NodeLaw, Verification, emitted_law
-from rheocheck.gpu.verification import node_acceptance as plain_node_acceptance
+from rheocheck.gpu.verification import Verification
 from rheocheck.gpu.verification import verify as plain_verify
 from rheocheck.reference import expansion as exact_expansion
 from rheocheck.reference import verification as exact
 from rheocheck.reference.draws import NodeKey
 from rheocheck.reference.laws import Law
 from rheocheck.reference.tree import Node
+from tests.gpu.dense_verification import NodeLaw, emitted_law
 from tests.gpu.path_drafter import PathDrafter, draws, random_logits
 
 INF = float("inf")
@@ -38,16 +40,31 @@ def law_of(weights: list[int]) -> torch.Tensor:
 
 
 def law_at(expansion: Expansion, target: torch.Tensor, valid: torch.Tensor, rule: Rule) -> NodeLaw:
-    law: NodeLaw = node_acceptance(
-        target,
-        expansion.token,
-        expansion.role,
-        valid,
-        expansion.support,
-        expansion.probe_law,
-        rule,
+    return dense_law(
+        target, expansion.token, expansion.role, valid, expansion.support, expansion.probe_law, rule
     )
-    return law
+
+
+def dense_law(
+    target: torch.Tensor,
+    token: torch.Tensor,
+    role: torch.Tensor,
+    valid: torch.Tensor,
+    support: torch.Tensor,
+    probe_law: torch.Tensor,
+    rule: Rule,
+) -> NodeLaw:
+    """The sparse law of nodes, from masses read off a dense target, and spread out again."""
+    nodes = list_nodes(token, role, valid, support, probe_law)
+    known = nodes.listed >= 0
+    mass = torch.where(known, target.gather(1, nodes.listed.clamp_min(0)), 0.0)
+    column = torch.where(known, nodes.listed, target.shape[1])
+    wide = torch.nn.functional.pad(target, (0, 1))
+    outside = wide.scatter(1, column, 0.0)[:, :-1]
+    law = node_acceptance(mass, outside.sum(1), nodes, rule)
+    residual = wide * law.scale.unsqueeze(1)
+    residual = residual.scatter(1, column, law.residual)[:, :-1]
+    return NodeLaw(law.order, law.acceptance, residual)
 
 
 def test_rheo_by_hand() -> None:
@@ -179,7 +196,7 @@ def test_a_node_emits_its_target_law_whatever_survives(rule: Rule, num_top: int)
         tokens = node.support[0][tokens]
         many = len(ranks)
         valid = torch.tensor(survive).expand(many, 4)
-        law = node_acceptance(
+        law = dense_law(
             target.expand(many, -1),
             tokens,
             slot_roles(config, tokens.device).expand_as(tokens),
@@ -206,7 +223,7 @@ def simple_round(
     logits = torch.tensor(draft, dtype=torch.float64).log().tolist()
     tree = grow(PathDrafter(lambda row, path: logits, 1), given_draws, config, 1.0)
     laws = law_of(target).expand(1, config.budget + 1, len(target))
-    done: Verification = verify(tree, laws, given_draws, rule)
+    done: Verification = verify(tree, laws.log(), given_draws, rule)
     return tree, done
 
 
@@ -259,13 +276,6 @@ def test_without_a_tree_a_round_is_plain_sampling(empty: dict[str, int]) -> None
     assert done.final_node.tolist() == [0]
 
 
-def test_a_target_law_of_zeros_emits_no_token() -> None:
-    config = SpeculationConfig(top_k=2, num_top=1, budget=3, depth=1)
-    tree = grow(PathDrafter(random_logits(0, 3), 1), draws(config, 1), config, 1.0)
-    done = verify(tree, torch.zeros(1, 4, 3).double(), draws(config, 1), "rheo")
-    assert done.emitted.tolist() == [[-1, -1]] and done.num_accepted.tolist() == [0]
-
-
 def test_a_residual_that_no_rejection_can_reach_is_the_target() -> None:
     node = expand(
         torch.zeros(1, 2).double(), torch.zeros(1).double(),
@@ -282,7 +292,7 @@ def test_rows_do_not_depend_on_their_batch(rule: Rule) -> None:
     uniforms = draws(config, 16, 3)
     tree = grow(PathDrafter(random_logits(3, 6), 16), uniforms, config, 1.0)
     laws = torch.randn(16, 9, 6, generator=torch.Generator().manual_seed(0)).double().softmax(-1)
-    together = verify(tree, laws, uniforms, rule)
+    together = verify(tree, laws.log(), uniforms, rule)
     assert len(set(together.num_accepted.tolist())) > 1
     for row in range(16):
         one_tree = replace(
@@ -297,7 +307,7 @@ def test_rows_do_not_depend_on_their_batch(rule: Rule) -> None:
             uniforms,
             **{part.name: getattr(uniforms, part.name)[row : row + 1] for part in fields(uniforms)},
         )
-        alone = verify(one_tree, laws[row : row + 1], one, rule)
+        alone = verify(one_tree, laws[row : row + 1].log(), one, rule)
         for part in fields(Verification):
             assert torch.equal(getattr(together, part.name)[row], getattr(alone, part.name)[0])
 
@@ -308,7 +318,7 @@ def test_an_emission_is_its_path_and_one_token_more(rule: Rule) -> None:
     uniforms = draws(config, 64, 4)
     tree = grow(PathDrafter(random_logits(4, 5), 64), uniforms, config, 1.0)
     laws = torch.full((64, 9, 5), 0.2).double()
-    done = verify(tree, laws, uniforms, rule)
+    done = verify(tree, laws.log(), uniforms, rule)
     for row in range(64):
         size = int(done.num_accepted[row])
         path = done.accepted[row, :size].tolist()

@@ -1,0 +1,80 @@
+"""The exact law of the draw that ends a round: numbers of uniforms out of 2^53 for each token.
+
+The tables are those that the code under test makes; only comparisons of its floats are counted.
+
+Source: inversion of a running sum, Devroye (1986), Non-Uniform Random Variate Generation, III.2.
+"""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rheocheck.gpu import final_draw
+from rheocheck.gpu.final_draw import Residual
+from rheocheck.gpu.row_mass import BLOCK
+from rheocheck.reference.float_law import UNIFORM_BITS, draw_counts
+
+_LARGEST_UNIFORM = 1.0 - 2.0**-53
+
+
+def final_counts(
+    residual: Residual, logits: Tensor, temperature: float
+) -> NDArray[np.int64] | None:
+    """How many uniforms draw each token.
+
+    Args:
+      residual: Law of the last token of one node: one row.
+      logits: [vocab] the node's target logits, processed.
+      temperature: Of the request.
+
+    Returns:
+      [vocab] counts that sum to 2^53; None where the law has no mass.
+    """
+    masses = final_draw.block_masses(residual)
+    share = masses[0].numpy()
+    if not (share > 0).any():
+        return None
+    running = masses.cumsum(1)[0].numpy()
+    per_block = draw_counts(running, share > 0)
+    values = torch.nn.functional.pad(logits, (0, -len(logits) % BLOCK), value=-torch.inf)
+    values = values.view(-1, BLOCK)
+    many = Residual(
+        **{
+            name: getattr(residual, name).expand(len(values), *getattr(residual, name).shape[1:])
+            for name in ("listed", "mass", "rest", "scale", "highest")
+        }
+    )
+    inside = final_draw.token_masses(many, torch.arange(len(values)), values, temperature)
+    counts = _inside_counts(per_block, running, share, inside)
+    return counts.reshape(-1)[: len(logits)]
+
+
+def _inside_counts(
+    per_block: NDArray[np.int64],
+    running: NDArray[np.float64],
+    share: NDArray[np.float64],
+    inside: Tensor,
+) -> NDArray[np.int64]:
+    """[blocks, BLOCK] counts; the uniforms of a block are consecutive, so bisection counts them."""
+    sums = inside.cumsum(1).numpy()
+    positive = inside.numpy() > 0
+    ends = np.cumsum(per_block)
+    below = np.concatenate([[0.0], running[:-1]])[:, None]
+    divisor = np.where(share > 0, share, 1.0)[:, None]
+    low = np.broadcast_to((ends - per_block)[:, None], sums.shape).copy()
+    high = np.broadcast_to(ends[:, None], sums.shape).copy()
+    while (open_ := low < high).any():
+        middle = (low + high) >> 1
+        uniform = np.ldexp(middle.astype(np.float64), -UNIFORM_BITS)
+        place = np.clip((uniform * running[-1] - below) / divisor, 0.0, _LARGEST_UNIFORM)
+        is_before = place * sums[:, -1:] < sums
+        low = np.where(open_ & is_before, middle + 1, low)
+        high = np.where(open_ & ~is_before, middle, high)
+    start = (ends - per_block)[:, None]
+    reached = np.maximum.accumulate(np.where(positive, low, start), axis=1)
+    # What no running sum exceeds goes to the last token that has mass.
+    last = sums.shape[1] - 1 - positive[:, ::-1].argmax(axis=1)
+    is_end = np.arange(sums.shape[1]) >= last[:, None]
+    reached = np.where(is_end & positive.any(axis=1, keepdims=True), ends[:, None], reached)
+    return np.diff(reached, axis=1, prepend=start)
