@@ -46,12 +46,13 @@ class RoundUniforms:
     rank 0.
 
     Attributes:
-      probe: [batch, depth, top_k] draws of the probes, indexed by (layer - 1, parent rank).
+      probe: [batch, depth, top_k * num_probes] draws of the probes, indexed by (layer - 1, parent
+        rank * num_probes + number of the probe).
       accept: [batch, depth, top_k, top_k] accept tests, indexed by (layer - 1, parent rank, slot).
       final: [batch] the draw of the residual or bonus token that ends the round.
     """
 
-    probe: Float64[Tensor, "batch depth top_k"]
+    probe: Float64[Tensor, "batch depth probes"]
     accept: Float64[Tensor, "batch depth top_k top_k"]
     final: Float64[Tensor, " batch"]
 
@@ -80,10 +81,11 @@ def round_uniforms(
     Raises:
       InputError: A seed, counter, depth or top_k out of range.
     """
-    if config.depth > MAX_LAYER or config.top_k > MAX_TOP_K:
+    if config.depth > MAX_LAYER or config.top_k + config.num_probes > MAX_TOP_K + 1:
         raise InputError(
-            f"depth = {config.depth}, top_k = {config.top_k}: a node's random key holds depth up "
-            f"to {MAX_LAYER} and top_k up to {MAX_TOP_K}"
+            f"depth = {config.depth}, top_k = {config.top_k}, num_probes = {config.num_probes}: a "
+            f"node's random key holds depth up to {MAX_LAYER} and top_k + num_probes - 1 up to "
+            f"{MAX_TOP_K}"
         )
     if check:
         _check_counter(request, "request")
@@ -92,12 +94,14 @@ def round_uniforms(
     layer = torch.arange(1, config.depth + 1, device=device)[:, None, None]
     rank = torch.arange(config.top_k, device=device)[None, :, None]
     slot = torch.arange(config.top_k, device=device)[None, None, :]
-    probe_slot = torch.full_like(slot[..., :1], min(config.num_top, config.top_k - 1))
+    # Keys of probes need only differ from one another; these are their slots where m is fixed.
+    first = min(config.num_top, config.top_k - 1)
+    probe_slot = first + torch.arange(config.num_probes, device=device)[None, None, :]
     request4, round4 = request[:, None, None, None], round_index[:, None, None, None]
     return RoundUniforms(
         probe=uniforms(
             seed, request4, round4, node_key(layer, rank, probe_slot), Purpose.PROBE
-        ).squeeze(-1),
+        ).flatten(2),
         accept=uniforms(seed, request4, round4, node_key(layer, rank, slot), Purpose.ACCEPT),
         final=uniforms(seed, request, round_index, torch.zeros_like(request), Purpose.FINAL),
     )

@@ -57,6 +57,8 @@ class Tree:
       fault_layer: [batch] layer that this node's children would be in; 0 without a fault.
       fault_rank: [batch] rank of this node in its own layer; 0 without a fault.
       depth: Most layers that the tree may have.
+      num_probes: Most probes that a node may have. A node's probes stand in the order in which they
+        were drawn; a later one has the probe law without those before it.
     """
 
     valid: Bool[Tensor, "batch budget"]
@@ -76,6 +78,7 @@ class Tree:
     fault_layer: Int64[Tensor, " batch"]
     fault_rank: Int64[Tensor, " batch"]
     depth: int
+    num_probes: int = 1
 
     def num_survivors(self) -> Int64[Tensor, " batch"]:
         """[batch] number of drafted nodes that survived."""
@@ -121,7 +124,7 @@ def grow(
     Args:
       drafter: Gives logits; called once for the root and once for each layer but the last.
       uniforms: `probe` is read, at (layer, rank of the expanded node).
-      config: top_k, num_top, budget, depth and support_size.
+      config: The scheme; its rule is not read.
       temperature: Of the request; the probes are drawn at it, scores never see it.
       forced: Probes that are given instead of drawn, one a row.
       check: Refuse bad draft logits once the trees are grown, which waits for the device.
@@ -140,9 +143,12 @@ def grow(
         frontier = layers.root_frontier(uniforms)
         for layer in range(1, config.depth + 1):
             width = frontier.valid.shape[1]
+            probe_uniform = uniforms.probe[:, layer - 1, : width * config.num_probes]
+            if config.num_probes > 1:
+                probe_uniform = probe_uniform.unflatten(1, (width, config.num_probes))
             expansion = expand(
                 logits,
-                uniforms.probe[:, layer - 1, :width],
+                probe_uniform,
                 config,
                 temperature,
                 token_ids=drafter.token_ids,
@@ -221,6 +227,7 @@ def _prune(grown: list[layers.Layer], uniforms: RoundUniforms, config: Speculati
         fault_layer=fault_layer,
         fault_rank=fault_rank,
         depth=config.depth,
+        num_probes=config.num_probes,
     )
 
 

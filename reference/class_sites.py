@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-from rheocheck.config import SpeculationConfig
+from rheocheck.config import TOP_THRESHOLD_SLACK, SpeculationConfig
 from rheocheck.reference.laws import Models, Path
 
 UNDRAWN = -1
@@ -102,7 +102,8 @@ class Site:
         squares = sum(factor * factor for factor in self.factors)
         count = config.num_top
         for threshold in config.top_thresholds:
-            numerator, denominator = threshold.as_integer_ratio()
+            least = Fraction(threshold) - Fraction(TOP_THRESHOLD_SLACK)
+            numerator, denominator = least.as_integer_ratio()
             count += numerator * self.factor_total**2 <= squares * denominator
         return count
 

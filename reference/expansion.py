@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from fractions import Fraction
 
-from rheocheck.config import SpeculationConfig
+from rheocheck.config import TOP_THRESHOLD_SLACK, SpeculationConfig
 from rheocheck.reference.laws import (
     ONE,
     ZERO,
@@ -135,8 +135,9 @@ def top_count(ranking: Law, config: SpeculationConfig) -> int:
     if not config.top_thresholds:
         return config.num_top
     collision = exact_sum([mass * mass for mass in ranking])
+    reached = collision + Fraction(TOP_THRESHOLD_SLACK)
     return config.num_top + sum(
-        Fraction(threshold) <= collision for threshold in config.top_thresholds
+        Fraction(threshold) <= reached for threshold in config.top_thresholds
     )
 
 

@@ -8,6 +8,7 @@ The twin may decide otherwise only where a float lies within its own rounding of
 import bisect
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -56,23 +57,29 @@ class UniformDraws:
     acceptance, hence never at acceptance 0 and always at acceptance 1.
     """
 
-    def __init__(self, probe: Any, accept: Any, final: Any) -> None:
+    def __init__(self, probe: Any, accept: Any, final: Any, num_probes: int = 1) -> None:
         """Take the uniforms of one round: floats, or Fractions, in [0, 1).
 
         Args:
-          probe: [depth, top_k] by (layer - 1, rank of the parent): nested sequences or an array.
+          probe: [depth, top_k * num_probes] by (layer - 1, rank of the parent * num_probes + number
+            of the probe): nested sequences or an array.
           accept: [depth, top_k, top_k] by (layer - 1, rank of the parent, slot).
           final: One number.
+          num_probes: Probes that a node may have; they are asked for in order.
         """
         self._probe = probe
         self._accept = accept
         self._final = final
+        self._num_probes = num_probes
+        self._drawn: Counter[tuple[int, int]] = Counter()
         self.margins: list[Margin] = []
 
     def probe(self, weights: Law, key: NodeKey) -> int:
         """Index of the probe in its tail."""
         layer, parent_rank, _ = key
-        uniform = _exact(self._probe[layer - 1][parent_rank], "probe", (layer - 1, parent_rank))
+        column = parent_rank * self._num_probes + self._drawn[layer, parent_rank]
+        self._drawn[layer, parent_rank] += 1
+        uniform = _exact(self._probe[layer - 1][column], "probe", (layer - 1, column))
         return self._inverse_cdf(uniform, weights, "probe", key)
 
     def accept(self, probability: Fraction, key: NodeKey) -> bool:
@@ -145,7 +152,8 @@ def replay_round(
       target: path -> [vocab] law of Fractions.
       draft: path -> [vocab] law, or a 2-tuple of laws (ranking, tempered draft).
       config: The scheme.
-      probe: [depth, top_k] uniforms of the probes, by (layer - 1, rank of the parent).
+      probe: [depth, top_k * num_probes] uniforms of the probes, by (layer - 1, rank of the parent *
+        num_probes + number of the probe).
       accept: [depth, top_k, top_k] uniforms of the accept tests, by (layer - 1, rank of the parent,
         slot).
       final: Uniform of the last token.
@@ -157,7 +165,7 @@ def replay_round(
       InputError: A uniform that is needed is not in [0, 1), or there are too few of them.
       LawError: A law that was asked for is none.
     """
-    draws = UniformDraws(probe, accept, final)
+    draws = UniformDraws(probe, accept, final, config.num_probes)
     done = round_program(Models(target, draft), config)(draws)
     return Replay(done, tuple(draws.margins), config)
 

@@ -19,6 +19,9 @@ Rule: TypeAlias = Literal["rheo", "rrsw", "onehot"]
 RULES: tuple[Rule, ...] = ("rheo", "rrsw", "onehot")
 StaticRule: TypeAlias = Literal["specinfer", "kseq", "sequoia"]
 STATIC_RULES: tuple[StaticRule, ...] = ("specinfer", "kseq", "sequoia")
+# A law reaches a top threshold from this much below it: a sum that equals the threshold as a
+# fraction may be rounded to either side of it in floating point.
+TOP_THRESHOLD_SLACK = 2.0**-40
 # Nodes of a static tree, root included; a place in a layer must fit into a node's random key.
 MAX_STATIC_NODES = 2**11
 # K-SEQ divides its ratio by a multiple of 1 / this: the exact reference and the torch path then
@@ -75,8 +78,8 @@ class SpeculationConfig(Settings):
         recursive rejection in slot order; "onehot": every child a point mass.
       num_probes: Random children of a node, drawn one after the other without replacement.
       top_thresholds: Ascending, each in (0, 1]. A node has one top child more than num_top for each
-        threshold that its collision probability reaches: the sum of the squares of its ranking law,
-        exp of minus the collision entropy. Peaked laws so get more deterministic children.
+        threshold that its collision probability reaches within 2**-40: the sum of the squares of
+        its ranking law, exp of minus the collision entropy. Peaked laws so get more top children.
       merged: The top_k - 1 best tokens are top children, and the probe is drawn from the law that
         merges their share of the tail into its first other token; needs num_probes = 1.
 

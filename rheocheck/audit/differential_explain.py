@@ -193,16 +193,19 @@ def _mass_left(
     """Target mass at a node that the given rejections leave, before it is normalised."""
     masses = list(exact.target(path))
     tree = replay.round.tree
-    probe_law = vocab_probe_law(tree.expansions.get(path), len(masses))
+    expansion = tree.expansions.get(path)
+    taken: list[int] = []
     node_at = {node.key: node for node in tree.survivors}
     for key in rejected:
         child = node_at[key]
         if child.role is Role.PROBE and replay.config.rule != "onehot":
             left = sum(masses)
+            probe_law = vocab_probe_law(expansion, len(masses), taken)
             masses = [
                 max(Fraction(0), mass - left * drawn)
                 for mass, drawn in zip(masses, probe_law, strict=True)
             ]
+            taken.append(child.token)
         else:
             masses[child.token] = Fraction(0)
     return sum(masses, Fraction(0))

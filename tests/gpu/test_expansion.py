@@ -299,7 +299,9 @@ def test_rows_of_a_batch_are_expanded_alone() -> None:
 
 def test_child_ranks_skip_the_probe() -> None:
     config = SpeculationConfig(top_k=5, num_top=1)
-    ranks = child_ranks(torch.tensor([1, 3, 9, 3, -1]), torch.tensor([10, 10, 10, 4, 1]), config)
+    ranks = child_ranks(
+        torch.tensor([[1], [3], [9], [3], [-1]]), torch.tensor([10, 10, 10, 4, 1]), config
+    )
     assert ranks.tolist() == [
         [0, 1, 2, 3, 4],
         [0, 3, 1, 2, 4],

@@ -11,6 +11,7 @@ from rheocheck.config import SpeculationConfig
 from rheocheck.gpu.tree import Tree
 from tests.gpu.table_drafter import grow_from_table
 
+SIZES = ("depth", "num_probes")  # numbers, not tensors
 INF, NAN = float("inf"), float("nan")
 STATES, VOCAB = 5, 3000
 CONFIGS = (
@@ -43,7 +44,7 @@ def grown(batch: int, device: str, config: SpeculationConfig) -> Tree:
 
 
 def columns(tree: Tree) -> dict[str, Tensor]:
-    return {part.name: getattr(tree, part.name) for part in fields(Tree) if part.name != "depth"}
+    return {part.name: getattr(tree, part.name) for part in fields(Tree) if part.name not in SIZES}
 
 
 @pytest.mark.parametrize("config", CONFIGS)

@@ -192,7 +192,7 @@ def test_a_node_emits_its_target_law_whatever_survives(rule: Rule, num_top: int)
         node = expand(logits, torch.tensor([0.5]).double(), config, 0.7)
         weights = node.probe_law[0]
         ranks = weights.nonzero().flatten()
-        tokens = child_ranks(ranks, torch.full_like(ranks, 20), config)
+        tokens = child_ranks(ranks.unsqueeze(1), torch.full_like(ranks, 20), config)
         tokens = node.support[0][tokens]
         many = len(ranks)
         valid = torch.tensor(survive).expand(many, 4)
@@ -300,6 +300,7 @@ def test_rows_do_not_depend_on_their_batch(rule: Rule) -> None:
             **{
                 part.name: getattr(tree, part.name)[row : row + 1]
                 for part in fields(tree)
+                if isinstance(getattr(tree, part.name), torch.Tensor)
                 if part.name != "depth"
             },
         )
