@@ -16,16 +16,8 @@ from torch import Tensor
 
 from rheocheck.config import Rule
 from rheocheck.gpu.expansion import Role
-
-# A target mass and a scaled probe mass that differ by less than this factor count as equal: the
-# probe is accepted for sure and leaves no residual there. Each is the exp of a shifted logit over
-# a sum; with a shifted logit up to 60 (beyond it the mass is below 1e-26) its argument is off by up
-# to 60 * 2**-53, the sum by less, so two roundings of one number differ by up to 2**-45.9. Without
-# this rule a uniform of 1 - 2**-53 would lead into a residual made of rounding errors only. It
-# moves the law of the emitted token by at most 2**-44, or 6e-14, in total variation.
-# Sums of float32 weights need no more: the two laws can be equal everywhere only where the target
-# has no mass outside the list, and then its sum there is exactly 0 and the rest is float64.
-_EQUAL_WITHIN = 2.0**-44
+from rheocheck.gpu.masses import excess, ratio
+from rheocheck.gpu.several_probes import tests_in_order
 
 # Widths of listed tokens are multiples of this, so that elementwise functions treat every row alike
 # whatever the number of rows (a vector unit's leftover elements are rounded by other code).
@@ -41,7 +33,8 @@ class Nodes:
       probe_law: [rows, listed] law that the probe was drawn from, 0 outside the support.
       place: [rows, children] column of `listed` with each child; 0 where not valid.
       valid: [rows, children] True where a child survived.
-      role: [rows, children] `rheocheck.gpu.expansion.Role`; at most one valid probe a row.
+      role: [rows, children] `rheocheck.gpu.expansion.Role`.
+      num_probes: Most valid probes that a row may have; they stand in the order of their draws.
     """
 
     listed: Int64[Tensor, "rows listed"]
@@ -49,6 +42,7 @@ class Nodes:
     place: Int64[Tensor, "rows children"]
     valid: Bool[Tensor, "rows children"]
     role: Int64[Tensor, "rows children"]
+    num_probes: int = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,6 +73,7 @@ def list_nodes(
     child_valid: Bool[Tensor, "rows children"],
     support: Int64[Tensor, "rows support"],
     probe_law: Float64[Tensor, "rows support"],
+    num_probes: int = 1,
 ) -> Nodes:
     """List every token of interest once.
 
@@ -87,7 +82,8 @@ def list_nodes(
       child_role: [rows, children] `Role`.
       child_valid: [rows, children] True where a child survived. No two of a row share a token.
       support: [rows, support] tokens of the node's draft support; -1 on padding.
-      probe_law: [rows, support] law of the probe; read by rows with a valid probe.
+      probe_law: [rows, support] law of the first probe; read by rows with a valid probe.
+      num_probes: Most probes that a row may have.
 
     Returns:
       The nodes.
@@ -108,6 +104,7 @@ def list_nodes(
         place=torch.where(inside, place, torch.where(child_valid, own, 0)),
         valid=child_valid,
         role=child_role,
+        num_probes=num_probes,
     )
 
 
@@ -136,6 +133,12 @@ def node_acceptance(
     if rule == "onehot":
         is_probe = torch.zeros_like(is_probe)
     order = _test_order(nodes.valid, is_probe, probe_first=rule == "rheo")
+    if nodes.num_probes > 1:
+        acceptance, kept = tests_in_order(
+            mass, rest, nodes.probe_law, nodes.place.gather(1, order),
+            nodes.valid.gather(1, order), is_probe.gather(1, order),
+        )  # fmt: skip
+        return _normalised(order, acceptance, kept, mass, rest, nodes)
     child_mass = torch.where(nodes.valid, mass.gather(1, nodes.place), 0.0)
     # Each subtraction leaves exactly 0, and an absent child subtracts 0.
     untested = mass.scatter_add(1, nodes.place, -child_mass)
@@ -160,9 +163,16 @@ def node_acceptance(
         (child_mass > 0).to(mass.dtype),
     )
     acceptance = torch.where(probe_here, probe_acceptance, acceptance)
-    left = residual.sum(1) + rest
+    return _normalised(order, acceptance, residual, mass, rest, nodes)
+
+
+def _normalised(
+    order: Tensor, acceptance: Tensor, kept: Tensor, mass: Tensor, rest: Tensor, nodes: Nodes
+) -> NodeLaw:
+    """The law with what all rejections left, over its sum; the target where nothing is left."""
+    left = kept.sum(1) + rest
     scale = 1.0 / torch.where(left > 0, left, 1.0)
-    residual = torch.where((left > 0).unsqueeze(1), residual * scale.unsqueeze(1), mass)
+    residual = torch.where((left > 0).unsqueeze(1), kept * scale.unsqueeze(1), mass)
     return NodeLaw(order, acceptance, nodes.listed, residual, scale)
 
 
@@ -172,7 +182,7 @@ def _test_order(child_valid: Tensor, is_probe: Tensor, *, probe_first: bool) -> 
     slot = torch.arange(num_children, device=child_valid.device)
     place = torch.where(child_valid, slot, num_children + slot)
     if probe_first:
-        place = torch.where(is_probe, -1, place)
+        place = torch.where(is_probe, slot - num_children, place)
     return place.argsort(dim=1)
 
 
@@ -186,16 +196,3 @@ def _mass_left(mass: Tensor, elsewhere: Tensor) -> Tensor:
     for column in reversed(mass.unbind(1)):
         left.append(left[-1] + column)
     return torch.stack(left[:0:-1], dim=1) if len(left) > 1 else torch.zeros_like(mass)
-
-
-def excess(mass: Tensor, drafted: Tensor) -> Tensor:
-    """max(0, mass - drafted), and 0 where the two are equal up to rounding."""
-    difference = mass - drafted
-    return torch.where(difference > _EQUAL_WITHIN * mass, difference, 0.0)
-
-
-def ratio(mass: Tensor, total: Tensor) -> Tensor:
-    """min(1, mass / total); without a total 1 where there is mass and 0 where there is none."""
-    has_total = total > 0
-    ratio = mass / torch.where(has_total, total, 1.0)
-    return torch.where(has_total, ratio.clamp_max(1), (mass > 0).to(mass.dtype))

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
 from rheocheck.config import KSEQ_SCALE_STEPS, StaticConfig, StaticRule
-from rheocheck.gpu.node_law import excess, ratio
+from rheocheck.gpu.masses import excess, ratio
 from rheocheck.gpu.randomness import inverse_cdf
 from rheocheck.gpu.static_tree import StaticUniforms
 from rheocheck.gpu.tree import Tree

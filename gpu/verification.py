@@ -178,7 +178,7 @@ def nodes_at(tree: Tree, row: Tensor, node: Tensor, child: Tensor) -> Nodes:
     at = row.unsqueeze(1)
     return list_nodes(
         token[at, child], role[at, child], child > 0, tree.support[row, node],
-        tree.probe_law[row, node],
+        tree.probe_law[row, node], tree.num_probes,
     )  # fmt: skip
 
 

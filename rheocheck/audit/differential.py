@@ -8,7 +8,7 @@ other one is a counterexample.
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,9 +116,15 @@ def compare_batch(
     seed: int, family: Family, number: int, num_rows: int = ROWS_PER_BATCH
 ) -> list[Finding]:
     """Differences in the first `num_rows` rows of one batch."""
-    batch = make_batch(seed, family, number)
+    return [
+        Finding(family, number, row, difference)
+        for row, difference in differences(make_batch(seed, family, number), num_rows)
+    ]
+
+
+def differences(batch: Batch, num_rows: int) -> Iterator[tuple[int, Difference]]:
+    """Rows among the first `num_rows` on which the twins differ, and where."""
     done = run_torch(batch)
-    findings = []
     for row in range(num_rows):
         exact = ExactRow(batch, row)
         replay = replay_round(
@@ -131,9 +137,7 @@ def compare_batch(
         )
         expected, found = exact_decisions(replay), torch_decisions(done, row)
         if expected != found:
-            difference = explain(batch, row, exact, replay, expected, found)
-            findings.append(Finding(family, number, row, difference))
-    return findings
+            yield row, explain(batch, row, exact, replay, expected, found)
 
 
 def run_torch(batch: Batch) -> TorchRound:

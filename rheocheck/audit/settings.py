@@ -50,6 +50,17 @@ class AuditSettings(Settings):
     save_trace: Path | None = None
     compare_schemes: bool = True
 
+    @field_validator("config")
+    @classmethod
+    def _check_options(cls, config: SpeculationConfig) -> SpeculationConfig:
+        # The stages that enumerate a node's probe know the published scheme with its one probe.
+        if config.num_probes > 1 or config.merged or config.top_thresholds:
+            raise ValueError(
+                "an audit covers num_probes = 1 without merged or top_thresholds; these options are "
+                "certified by `rheocheck certify` and compared with torch round by round"
+            )
+        return config
+
     @field_validator("temperatures")
     @classmethod
     def _check_temperatures(cls, values: tuple[float, ...]) -> tuple[float, ...]:

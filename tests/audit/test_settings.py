@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rheocheck.audit.settings import AuditSettings, make_config
+from rheocheck.config import SpeculationConfig
 from rheocheck.errors import ConfigError
 
 
@@ -60,3 +61,11 @@ def test_the_replay_line_repeats_every_setting_that_results_depend_on() -> None:
 def test_an_unknown_rule_is_refused() -> None:
     with pytest.raises(ConfigError, match="rule = 'best'"):
         make_config(top_k=4, num_top=2, budget=9, depth=3, support_size=16, rule="best")
+
+
+@pytest.mark.parametrize(
+    "options", [{"num_probes": 2}, {"merged": True}, {"top_thresholds": (0.5,)}]
+)
+def test_schemes_that_no_stage_enumerates_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="num_probes = 1"):
+        AuditSettings(config=SpeculationConfig(**options))

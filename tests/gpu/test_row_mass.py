@@ -165,7 +165,11 @@ def test_a_batch_without_rows(change: dict[str, int]) -> None:
     tree, logits, uniforms = a_round(1, 20, 1, config)
     none = replace(
         tree,
-        **{p.name: getattr(tree, p.name)[:0] for p in fields(tree) if p.name != "depth"},
+        **{
+            p.name: getattr(tree, p.name)[:0]
+            for p in fields(tree)
+            if p.name not in ("depth", "num_probes")
+        },
     )
     draws_of_none = replace(
         uniforms, **{p.name: getattr(uniforms, p.name)[:0] for p in fields(uniforms)}
