@@ -56,8 +56,8 @@ class AuditSettings(Settings):
         # The stages that enumerate a node's probe know the published scheme with its one probe.
         if config.num_probes > 1 or config.merged or config.top_thresholds:
             raise ValueError(
-                "an audit covers num_probes = 1 without merged or top_thresholds; these options are "
-                "certified by `rheocheck certify` and compared with torch round by round"
+                "an audit covers num_probes = 1 without merged or top_thresholds; these options "
+                "are certified by `rheocheck certify` and compared with torch round by round"
             )
         return config
 
