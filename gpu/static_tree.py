@@ -192,19 +192,14 @@ def _tree(
     new_index = torch.zeros(batch, size + 1, dtype=torch.int64, device=device)
     node = torch.arange(1, size + 1, device=device).expand(batch, size)
     new_index.scatter_(1, order + 1, node)
-    fields = {
-        name: torch.where(valid, getattr(places, source)[order], -1)
-        for name, source in (
-            ("layer", "layer"),
-            ("parent_rank", "parent_place"),
-            ("slot", "slot"),
-            ("rank_in_layer", "place"),
-        )
-    }
+    layer, parent_rank, slot, rank_in_layer = (
+        torch.where(valid, column[order], -1)
+        for column in (places.layer, places.parent_place, places.slot, places.place)
+    )
     parent = torch.where(valid, new_index.gather(1, places.parent[order]), 0)
     num_places = (size + 1) * widest
     child = torch.zeros(batch, num_places + 1, dtype=torch.int64, device=device)
-    child.scatter_(1, torch.where(valid, parent * widest + fields["slot"], num_places), node)
+    child.scatter_(1, torch.where(valid, parent * widest + slot, num_places), node)
     support, probe_law = _laws(supports, laws, order, valid, config, batch)
     # Columns: the root, the nodes of all layers but the last, and one without a fault.
     none = torch.zeros(batch, 1, dtype=torch.int64, device=device)
@@ -229,7 +224,10 @@ def _tree(
         fault_layer=torch.where(is_bad, fault_layer, 0),
         fault_rank=torch.where(is_bad, fault_rank, 0),
         depth=config.depth,
-        **fields,
+        layer=layer,
+        parent_rank=parent_rank,
+        slot=slot,
+        rank_in_layer=rank_in_layer,
     )
 
 

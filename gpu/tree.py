@@ -145,7 +145,8 @@ def grow(
             width = frontier.valid.shape[1]
             probe_uniform = uniforms.probe[:, layer - 1, : width * config.num_probes]
             if config.num_probes > 1:
-                probe_uniform = probe_uniform.unflatten(1, (width, config.num_probes))
+                shape = (probe_uniform.shape[0], width, config.num_probes)
+                probe_uniform = probe_uniform.reshape(shape)
             expansion = expand(
                 logits,
                 probe_uniform,
