@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
-from rheocheck.config import SamplingConfig, SpeculationConfig
+from rheocheck.config import SamplingConfig, SpeculationConfig, check_config
 from rheocheck.errors import InputError
 from rheocheck.gpu.generation import Generation, RoundFacts, Row, start_rows
 from rheocheck.gpu.processing import check_logits, keep_filtered, target_law
@@ -118,8 +118,9 @@ def generate(
     Raises:
       InputError: An empty prompt, a token outside the vocabulary, more positions than the target
         has, repeated or missing requests, logits that are not numbers, or a batch_size or
-        max_rounds below 1.
+        max_rounds below 1; `speculation` is no legal SpeculationConfig.
     """
+    check_config(speculation)
     if batch_size < 1 or (max_rounds is not None and max_rounds < 1):
         raise InputError(
             f"batch_size = {batch_size}, max_rounds = {max_rounds}: at least 1 required"

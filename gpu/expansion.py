@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
-from rheocheck.config import SpeculationConfig
+from rheocheck.config import SpeculationConfig, check_config
 from rheocheck.errors import InputError
 from rheocheck.gpu.probes import draw_probes, merged_probe, split_support
 from rheocheck.gpu.top_tokens import Fault, find_fault, rank_support
@@ -96,8 +96,10 @@ def expand(
       slots fewer children.
 
     Raises:
-      InputError: The vocabulary is empty.
+      InputError: The vocabulary is empty, or `config` is no legal SpeculationConfig.
     """
+    if not torch.compiler.is_compiling():
+        check_config(config)
     ranking_logits, draft_logits = logits if isinstance(logits, tuple) else (logits, logits)
     if ranking_logits.shape[-1] == 0:
         raise InputError("draft logits: the vocabulary is empty, at least one token is required")

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
-from rheocheck.config import SpeculationConfig
+from rheocheck.config import SpeculationConfig, check_config
 from rheocheck.errors import InputError
 from rheocheck.gpu import layers
 from rheocheck.gpu.expansion import Logits, expand
@@ -136,7 +136,10 @@ def grow(
 
     Raises:
       InputError: Draft logits with NaN, +inf, or no finite entry; the message names row and layer.
+        `config` is no legal SpeculationConfig.
     """
+    if not torch.compiler.is_compiling():
+        check_config(config)
     grown_layers: list[layers.Layer] = []
     if config.budget > 0 and config.depth > 0:
         logits = _map_logits(drafter.root(), lambda values: values.unsqueeze(1))

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from rheocheck.config import Rule
+from rheocheck.config import Rule, check_rule
 from rheocheck.errors import InputError
 from rheocheck.gpu import node_law
 from rheocheck.gpu.final_draw import Residual, draw_final
@@ -77,7 +77,9 @@ def verify(
 
     Raises:
       InputError: Logits of another batch, or without nodes or vocabulary.
+      ConfigError: An unknown rule.
     """
+    check_rule(rule)
     check_shape(tree, logits)
     batch, num_nodes, _ = logits.shape
     rows = torch.arange(batch, device=logits.device)

@@ -1,21 +1,24 @@
 """Exact twin: laws of whole rounds in rational arithmetic."""
 
+from rheocheck.reference.choices import Choose
+from rheocheck.reference.defect import (
+    Violation,
+    lossless_defect,
+    total_variation,
+    worst_violation,
+)
 from rheocheck.reference.draws import Draws, NodeKey, OracleDraws
 from rheocheck.reference.expansion import Role
 from rheocheck.reference.laws import Draft, Law, Path, Target, as_draft, as_law, truncate
-from rheocheck.reference.oracle import Choose, enumerate_paths, estimate_num_paths, exact_law
+from rheocheck.reference.oracle import enumerate_paths, estimate_num_paths, exact_law
 from rheocheck.reference.replay import Margin, Replay, UniformDraws, replay_round
 from rheocheck.reference.round_law import (
     METHODS,
     Method,
     RoundLaw,
-    Violation,
-    lossless_defect,
     round_law,
     sequence_law,
     sequence_round_law,
-    total_variation,
-    worst_violation,
 )
 from rheocheck.reference.sampler import Round, round_program, sample_round
 

@@ -23,7 +23,8 @@ from rheocheck.reference.class_chains import Chain
 from rheocheck.reference.class_probes import ProbeClasses
 from rheocheck.reference.class_sites import UNDRAWN, Site, child_tokens, to_integers
 from rheocheck.reference.classes import ClassEnumeration
-from rheocheck.reference.laws import Models, Path
+from rheocheck.reference.laws import Path
+from rheocheck.reference.models import Models
 
 Integers: TypeAlias = NDArray[np.object_]
 

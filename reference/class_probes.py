@@ -17,7 +17,8 @@ from typing import TypeAlias
 from rheocheck.config import SpeculationConfig
 from rheocheck.errors import BudgetExceededError
 from rheocheck.reference.class_sites import Site
-from rheocheck.reference.laws import ONE, Models, Path
+from rheocheck.reference.laws import ONE, Path
+from rheocheck.reference.models import Models
 
 # (minus score, layer, rank of the parent, slot, index of the parent)
 _Candidate: TypeAlias = tuple[Fraction, int, int, int, int]

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from rheocheck.config import TOP_THRESHOLD_SLACK, SpeculationConfig
-from rheocheck.reference.laws import Models, Path
+from rheocheck.reference.laws import Path
+from rheocheck.reference.models import Models
 
 UNDRAWN = -1
 

@@ -13,12 +13,12 @@ Source: Hu, Weng and Zhang (2026), arXiv:2609.21827, for the scheme.
 """
 
 import heapq
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from rheocheck.config import SpeculationConfig
 from rheocheck.reference.class_chains import Chain, Chains, Survivors
 from rheocheck.reference.class_sites import UNDRAWN, Site
-from rheocheck.reference.laws import Models
+from rheocheck.reference.models import Models
 
 # A heap key is a score's leading bits. Equal keys are compared exactly: this sets speed only.
 KEY_BITS = 96
@@ -26,6 +26,26 @@ KEY_BITS = 96
 # (minus key, layer, rank of the parent, slot, index of the parent in the tree, score of the parent,
 # own score, denominator of the own score)
 _Candidate: TypeAlias = tuple[int, int, int, int, int, int, int, int]
+
+
+class _Fork(NamedTuple):
+    """A surviving probe whose tokens have not all been followed.
+
+    Attributes:
+      tree: Survivors before it.
+      heap: Candidates after it.
+      candidate: The probe itself.
+      probes: Its places in the tail that are left, the next one last.
+      weight: Numerator of the probability to get here.
+      weight_total: Its denominator times the probe's.
+    """
+
+    tree: Survivors
+    heap: list[_Candidate]
+    candidate: _Candidate
+    probes: list[int]
+    weight: int
+    weight_total: int
 
 
 class ClassEnumeration:
@@ -47,11 +67,13 @@ class ClassEnumeration:
         self._chains = Chains(max_classes)
         self._models = models
         self._config = config
-        tree = Survivors([Site(())], [0], [0], [UNDRAWN], [0] * (config.depth + 1))
+        # Survivors are closed under parents: no layer beyond the budget has any.
+        layers = min(config.depth, config.budget) + 1
+        tree = Survivors([Site(())], [0], [0], [UNDRAWN], [0] * layers)
         heap: list[_Candidate] = []
         if config.budget > 0 and config.depth > 0:
             self._offer_first(tree, heap, 0, 1, 0, 1, 1)
-        self._visit(tree, heap, 1, 1)
+        self._visit(tree, heap)
 
     @property
     def roots(self) -> dict[tuple[int, int], Chain]:
@@ -63,10 +85,29 @@ class ClassEnumeration:
         """Classes visited."""
         return self._chains.num_classes
 
-    def _visit(
+    def _visit(self, tree: Survivors, heap: list[_Candidate]) -> None:
+        """Go on once for each token of every probe met. No recursion: a tree may be deep."""
+        open_forks: list[_Fork] = []
+        fork = self._next_fork(tree, heap, 1, 1)
+        while fork or open_forks:
+            if fork:
+                open_forks.append(fork)
+            tree, heap, candidate, probes, weight, weight_total = open_forks[-1]
+            probe = probes.pop()
+            if probes:
+                tree, heap = tree.copy(), heap.copy()
+            else:
+                open_forks.pop()  # the last token needs no copy
+            parent = candidate[4]
+            tree.probes[parent] = probe
+            weight *= tree.sites[parent].weights[probe]
+            self._keep(tree, heap, candidate)
+            fork = self._next_fork(tree, heap, weight, weight_total)
+
+    def _next_fork(
         self, tree: Survivors, heap: list[_Candidate], weight: int, weight_total: int
-    ) -> None:
-        """Pop nodes until the budget is spent; at a probe, go on once for each of its tokens."""
+    ) -> "_Fork | None":
+        """Pop nodes down to the next probe; None if the budget was spent and the class counted."""
         sites = tree.sites
         budget = self._config.budget
         while heap and len(sites) <= budget:
@@ -77,16 +118,12 @@ class ClassEnumeration:
                 weight_total *= site.weight_total
                 if len(sites) == budget:
                     self._chains.count_last_probe(tree, parent, weight, weight_total)
-                    return
-                for probe, share in enumerate(site.weights):
-                    if share:
-                        branch, queue = tree.copy(), heap.copy()
-                        branch.probes[parent] = probe
-                        self._keep(branch, queue, candidate)
-                        self._visit(branch, queue, weight * share, weight_total)
-                return
+                    return None
+                probes = [probe for probe, share in enumerate(site.weights) if share]
+                return _Fork(tree, heap, candidate, probes[::-1], weight, weight_total)
             self._keep(tree, heap, candidate)
         self._chains.count(tree, weight, weight_total)
+        return None
 
     def _keep(self, tree: Survivors, heap: list[_Candidate], candidate: _Candidate) -> None:
         """Let a popped node survive: offer its next sibling and, if it is expanded, its child."""

@@ -3,8 +3,8 @@
 from fractions import Fraction
 from typing import NamedTuple, Protocol
 
+from rheocheck.reference.choices import Choose
 from rheocheck.reference.laws import Law
-from rheocheck.reference.oracle import Choose
 
 
 class NodeKey(NamedTuple):

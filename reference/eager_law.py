@@ -7,9 +7,11 @@ from typing import NamedTuple
 
 from rheocheck.config import SpeculationConfig
 from rheocheck.errors import BudgetExceededError
+from rheocheck.reference.choices import Choose
 from rheocheck.reference.draws import Draws, OracleDraws
-from rheocheck.reference.laws import ZERO, Models, Path
-from rheocheck.reference.oracle import Choose, enumerate_paths
+from rheocheck.reference.laws import ZERO, Path
+from rheocheck.reference.models import Models
+from rheocheck.reference.oracle import enumerate_paths
 from rheocheck.reference.sampler import round_halves
 from rheocheck.reference.tree import Tree
 from rheocheck.reference.verification import Verification

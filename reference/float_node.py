@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from rheocheck.config import Rule
 from rheocheck.errors import InputError
+from rheocheck.reference.choices import Choose
 from rheocheck.reference.draws import NodeKey
 from rheocheck.reference.float_law import (
     Branch,
@@ -27,7 +28,6 @@ from rheocheck.reference.float_law import (
     node_law,
 )
 from rheocheck.reference.laws import Law
-from rheocheck.reference.oracle import Choose
 
 
 @dataclass(frozen=True, slots=True)

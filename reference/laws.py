@@ -13,7 +13,14 @@ from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
-from rheocheck.errors import InputError, LawError
+from rheocheck.errors import (
+    InputError,
+    LawError,
+    RheocheckError,
+    shown,
+    shown_error,
+    shown_with_type,
+)
 
 Law: TypeAlias = tuple[Fraction, ...]
 Path: TypeAlias = tuple[int, ...]
@@ -23,46 +30,75 @@ Draft: TypeAlias = Callable[[Path], LawLike]
 ZERO, ONE = Fraction(0), Fraction(1)
 
 
-def as_law(values: LawLike, vocab: int | None = None, name: str = "law") -> Law:
+def as_law(
+    values: LawLike,
+    vocab: int | None = None,
+    name: object = "law",
+    like: object = "one a vocabulary token",
+) -> Law:
     """Check one law and return it as Fractions.
 
     Args:
       values: [vocab] probabilities: ints, Fractions or other exact rationals, in any sequence
         (tuple, list, object array). Zeros are legal.
       vocab: Length required; None accepts any positive length.
-      name: What to call the law in an error.
+      name: What to call the law in an error; its text is made only then.
+      like: Why that length is required, likewise.
 
     Returns:
       [vocab] probabilities, summing to exactly 1.
 
     Raises:
-      LawError: A float or another inexact entry, a negative entry, the wrong length, no entry at
-        all, or a sum other than 1.
+      LawError: A float, a bool or another entry that is no exact number, a negative entry, the
+        wrong length, no entry at all, or a sum other than 1.
     """
     unordered = isinstance(values, str | bytes | Mapping | Set | KeysView)
     if unordered or not hasattr(values, "__len__") or getattr(values, "ndim", 1) == 0:
         raise LawError(
-            f"{name} is {_shown(values)}; required: a sequence of exact rationals, one a token"
+            f"{name} is {shown_with_type(values)}; required: a sequence of exact rationals, one a "
+            f"token"
         )
-    law = tuple(as_exact(mass, f"{name}[{index}]") for index, mass in enumerate(values))
+    try:
+        entries = tuple(values)
+    except RheocheckError:
+        raise
+    except Exception as error:  # a sequence of the user's own
+        raise LawError(
+            f"{name} cannot be read ({shown_error(error)}); required: a sequence of exact "
+            f"rationals, one a token"
+        ) from error
+    law = tuple(
+        [
+            mass
+            if type(mass) is Fraction and mass.numerator >= 0
+            else as_exact(mass, f"{name}[{index}]")
+            for index, mass in enumerate(entries)
+        ]
+    )
     if vocab is not None and len(law) != vocab:
-        raise LawError(f"{name} has {len(law)} tokens; required: {vocab}, one a vocabulary token")
+        raise LawError(f"{name} has {len(law)} tokens; required: {vocab}, {like}")
     if not law:
         raise LawError(f"{name} is empty; required: at least one token")
     total = exact_sum(law)
     if total != 1:
-        raise LawError(f"{name} sums to {total}; required: exactly 1")
+        raise LawError(f"{name} sums to {shown(total)}; required: exactly 1")
     return law
 
 
-def as_draft(values: LawLike, vocab: int | None = None, name: str = "draft") -> tuple[Law, Law]:
+def as_draft(
+    values: LawLike,
+    vocab: int | None = None,
+    name: object = "draft",
+    like: object = "one a vocabulary token",
+) -> tuple[Law, Law]:
     """Check what a draft gives at one path and return its two laws.
 
     Args:
       values: One law, or a 2-tuple of laws (ranking, tempered draft). A tuple of two numbers is one
         law on two tokens.
       vocab: Length required of each law.
-      name: What to call it in an error.
+      name: What to call it in an error; its text is made only then.
+      like: Why that length is required, likewise.
 
     Returns:
       ranking: [vocab] law that orders and scores tokens.
@@ -72,9 +108,11 @@ def as_draft(values: LawLike, vocab: int | None = None, name: str = "draft") -> 
       LawError: Either law is not one; the two differ in length.
     """
     if isinstance(values, tuple) and len(values) == 2 and hasattr(values[0], "__len__"):
-        ranking = as_law(values[0], vocab, f"{name}, ranking law")
-        return ranking, as_law(values[1], len(ranking), f"{name}, tempered law")
-    law = as_law(values, vocab, name)
+        ranking = as_law(values[0], vocab, f"{name}, ranking law", like)
+        if vocab is None:
+            like = "as its ranking law has"
+        return ranking, as_law(values[1], len(ranking), f"{name}, tempered law", like)
+    law = as_law(values, vocab, name, like)
     return law, law
 
 
@@ -143,66 +181,6 @@ def normalised(masses: Sequence[Fraction]) -> Law:
     return tuple(Fraction(share, total) if share else ZERO for share in shares)
 
 
-class Models:
-    """A target and a draft, checked once a path and remembered.
-
-    Both enumerators read laws through this class: it is all they share.
-    """
-
-    def __init__(self, target: Target, draft: Draft) -> None:
-        """Remember two callables; nothing is asked yet.
-
-        Args:
-          target: path -> [vocab] law.
-          draft: path -> [vocab] law, or a 2-tuple of laws (ranking, tempered draft).
-
-        Raises:
-          InputError: Either is not callable.
-        """
-        check_callable(target, "target")
-        check_callable(draft, "draft")
-        self._target = target
-        self._draft = draft
-        self._target_laws: dict[Path, Law] = {}
-        self._draft_laws: dict[Path, tuple[Law, Law]] = {}
-        self._vocab: int | None = None
-
-    @property
-    def vocab(self) -> int:
-        """Number of tokens: the length of the target law at the root."""
-        return len(self.target(())) if self._vocab is None else self._vocab
-
-    def target(self, path: Path) -> Law:
-        """[vocab] target law after `path`, which may have target probability 0."""
-        law = self._target_laws.get(path)
-        if law is None:
-            law = as_law(self._target(path), self._vocab, f"target({path})")
-            self._target_laws[path] = law
-            self._vocab = len(law)
-        return law
-
-    def draft(self, path: Path) -> tuple[Law, Law]:
-        """[vocab] ranking law and [vocab] tempered draft after `path`."""
-        laws = self._draft_laws.get(path)
-        if laws is None:
-            laws = as_draft(self._draft(path), self.vocab, f"draft({path})")
-            self._draft_laws[path] = laws
-        return laws
-
-
-def check_callable(value: object, name: str) -> None:
-    """Refuse a `value` that cannot be asked for laws.
-
-    Raises:
-      InputError: It is not callable.
-    """
-    if not callable(value):
-        raise InputError(
-            f"{name} is {_shown(value)}; required: a callable that takes a path (a tuple of "
-            f"tokens) and returns the law of the next token"
-        )
-
-
 def as_exact(value: Any, name: str) -> Fraction:
     """Check one probability or weight.
 
@@ -214,22 +192,38 @@ def as_exact(value: Any, name: str) -> Fraction:
       The value as a Fraction, at least 0.
 
     Raises:
-      LawError: It is a float or another inexact number, or negative.
+      LawError: It is a float or another inexact number, a bool, or negative.
     """
     if type(value) is Fraction:
         fraction = value
-    elif isinstance(value, numbers.Rational):
+    elif isinstance(value, numbers.Rational) and not isinstance(value, bool):
         # NumPy's integers are Rational but keep their width: int() frees them of overflow.
         fraction = Fraction(int(value.numerator), int(value.denominator))
     else:
         raise LawError(
-            f"{name} is {_shown(value)}; required: an exact rational such as Fraction(1, 3)"
+            f"{name} is {shown_with_type(value)}; required: an exact rational such as "
+            f"Fraction(1, 3)"
         )
     if fraction.numerator < 0:
-        raise LawError(f"{name} is {fraction}; required: a probability, at least 0")
+        raise LawError(f"{name} is {shown(fraction)}; required: a probability, at least 0")
     return fraction
 
 
-def _shown(value: object) -> str:
-    text = repr(value)
-    return f"{text if len(text) <= 60 else text[:57] + '...'} of type {type(value).__name__}"
+def check_count(value: object, name: str, least: int = 0) -> None:
+    """Refuse a `value` that is no count.
+
+    Raises:
+      InputError: It is below `least`, or no int.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise InputError(f"{name} is {shown(value)}; required: an int, at least {least}")
+
+
+def check_bound(value: object, name: str) -> None:
+    """Refuse a `value` that bounds nothing: neither None nor an int of at least 1.
+
+    Raises:
+      InputError: It is something else.
+    """
+    if value is not None:
+        check_count(value, name, 1)

@@ -17,8 +17,8 @@ from fractions import Fraction
 from typing import Any
 
 from rheocheck.errors import BudgetExceededError, InputError
-from rheocheck.reference.laws import as_law, check_callable
-from rheocheck.reference.oracle import Program
+from rheocheck.reference.laws import as_law
+from rheocheck.reference.oracle import Program, check_program
 
 LABEL = "outcome"
 
@@ -61,7 +61,7 @@ def choice_chain(program: Program[Any], max_states: int = 200_000) -> MarkovChai
       BudgetExceededError: The tree has more than `max_states` states.
       InputError: `program` is not callable.
     """
-    check_callable(program, "program")
+    check_program(program)
     successors: list[list[tuple[int, Fraction]]] = [[]]
     label: list[int | None] = [None]
     numbers: dict[Hashable, int] = {}
@@ -162,5 +162,5 @@ class _PrefixRun:
         self._made.append(taken)
         return taken
 
-    def bernoulli(self, probability: Any) -> bool:
-        return self.categorical((1 - probability, probability)) == 1
+    def bernoulli(self, p: Any) -> bool:
+        return self.categorical((1 - p, p)) == 1

@@ -17,7 +17,8 @@ from typing import Any, Literal, TypeAlias
 from rheocheck.config import SpeculationConfig
 from rheocheck.errors import InputError
 from rheocheck.reference.draws import NodeKey
-from rheocheck.reference.laws import Draft, Law, Models, Path, Target
+from rheocheck.reference.laws import Draft, Law, Path, Target
+from rheocheck.reference.models import Models
 from rheocheck.reference.sampler import Round, round_program
 from rheocheck.reference.tree import Node, Tree, best_first
 

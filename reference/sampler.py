@@ -5,11 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from rheocheck.config import SpeculationConfig
-from rheocheck.errors import InputError
+from rheocheck.config import SpeculationConfig, check_config
 from rheocheck.reference.draws import Draws
 from rheocheck.reference.expansion import Expansion, expand
-from rheocheck.reference.laws import Draft, Models, Path, Target
+from rheocheck.reference.laws import Draft, Path, Target
+from rheocheck.reference.models import Models
 from rheocheck.reference.tree import Tree, grow
 from rheocheck.reference.verification import Verification, verify
 
@@ -105,15 +105,3 @@ def round_halves(
         return verify(tree, models.target, config.rule, draws)
 
     return drafted, verified
-
-
-def check_config(config: object) -> None:
-    """Refuse anything but a SpeculationConfig.
-
-    Raises:
-      InputError: `config` is something else.
-    """
-    if not isinstance(config, SpeculationConfig):
-        raise InputError(
-            f"config is {config!r} of type {type(config).__name__}; required: a SpeculationConfig"
-        )

@@ -18,7 +18,8 @@ from fractions import Fraction
 from rheocheck.config import KSEQ_SCALE_STEPS, StaticConfig
 from rheocheck.reference.draws import ROOT, Draws, NodeKey
 from rheocheck.reference.expansion import tail_law
-from rheocheck.reference.laws import ZERO, Draft, Law, Models, Path, Target, truncate
+from rheocheck.reference.laws import ZERO, Draft, Law, Path, Target, truncate
+from rheocheck.reference.models import Models
 from rheocheck.reference.verification import probe_acceptance, residual_after_probe
 
 

@@ -13,7 +13,7 @@ from pydantic import (
     model_validator,
 )
 
-from rheocheck.errors import ConfigError
+from rheocheck.errors import ConfigError, InputError, shown, shown_with_type
 
 Rule: TypeAlias = Literal["rheo", "rrsw", "onehot"]
 RULES: tuple[Rule, ...] = ("rheo", "rrsw", "onehot")
@@ -52,7 +52,7 @@ def describe_validation_error(error: ValidationError) -> str:
     for item in error.errors():
         name = ".".join(str(piece) for piece in item["loc"]) or "value"
         message = item["msg"]
-        parts.append(f"{name} = {item['input']!r}: {message[0].lower()}{message[1:]}")
+        parts.append(f"{name} = {shown(item['input'], 200)}: {message[0].lower()}{message[1:]}")
     return "; ".join(parts)
 
 
@@ -180,3 +180,31 @@ class SamplingConfig(Settings):
     top_p: float = Field(default=1.0, gt=0.0, le=1.0, allow_inf_nan=False)
     max_new_tokens: int = Field(default=32, ge=1)
     seed: int = Field(default=0, ge=0, lt=2**63)
+
+
+def check_rule(rule: object) -> None:
+    """Refuse a verification rule that is none.
+
+    Raises:
+      ConfigError: `rule` is not one of RULES.
+    """
+    if rule not in RULES:
+        raise ConfigError(f"rule = {shown(rule)}; required: one of {', '.join(RULES)}")
+
+
+def check_config(config: object) -> None:
+    """Refuse anything but a legal SpeculationConfig.
+
+    Pydantic's model_construct and model_copy(update=...) take values unseen, so the values are
+    validated again.
+
+    Raises:
+      InputError: `config` is something else.
+      ConfigError: A setting is out of range.
+    """
+    if not isinstance(config, SpeculationConfig):
+        raise InputError(f"config is {shown_with_type(config)}; required: a SpeculationConfig")
+    values: dict[str, Any] = {
+        name: getattr(config, name, None) for name in SpeculationConfig.model_fields
+    }
+    SpeculationConfig(**values)

@@ -21,8 +21,8 @@ class Choose(Protocol):
         """Draw an index with probability `weights[index]`; weights are rationals that sum to 1."""
         ...
 
-    def bernoulli(self, probability: Any) -> bool:
-        """Draw True with `probability`, an exact rational between 0 and 1."""
+    def bernoulli(self, p: Any) -> bool:
+        """Draw True with probability `p`, an exact rational between 0 and 1."""
         ...
 
 

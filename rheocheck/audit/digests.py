@@ -11,7 +11,8 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from rheocheck.reference.families import Instance
-from rheocheck.reference.laws import Draft, Law, Models, Path, Target
+from rheocheck.reference.laws import Draft, Law, Path, Target
+from rheocheck.reference.models import Models
 from rheocheck.reference.round_law import RoundLaw
 
 SHORT_BYTES = 6

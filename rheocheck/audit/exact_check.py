@@ -8,18 +8,14 @@ from typing import Any
 from rheocheck.audit.digests import Digests, digests_of
 from rheocheck.config import SpeculationConfig
 from rheocheck.errors import BudgetExceededError, ConfigError, ProgramError
+from rheocheck.reference.choices import Choose
+from rheocheck.reference.defect import Violation, worst_violation
 from rheocheck.reference.draws import OracleDraws
 from rheocheck.reference.families import EDGE_GROUP, Instance
-from rheocheck.reference.laws import Draft, Models, Path, Target
-from rheocheck.reference.oracle import Choose, estimate_num_paths
-from rheocheck.reference.round_law import (
-    Method,
-    RoundLaw,
-    Violation,
-    round_law,
-    sequence_round_law,
-    worst_violation,
-)
+from rheocheck.reference.laws import Draft, Path, Target
+from rheocheck.reference.models import Models
+from rheocheck.reference.oracle import estimate_num_paths
+from rheocheck.reference.round_law import Method, RoundLaw, round_law, sequence_round_law
 from rheocheck.reference.sampler import round_program
 
 # So many paths are run before it is worth estimating whether there are too many.
@@ -106,7 +102,7 @@ def judge(
     for method, law in laws.items():
         if method == "eager" and disagreement is None:
             break  # the same law has the same violation
-        violation = worst_violation(law, target)
+        violation = worst_violation(law, target, complete=False)
         if violation is not None and (worst is None or violation.defect > worst.defect):
             worst, enumerator = violation, method
     return Finding(

@@ -9,9 +9,10 @@ from fractions import Fraction
 from rheocheck.audit.controls import Control
 from rheocheck.audit.exact_check import Finding, judge
 from rheocheck.config import SpeculationConfig
+from rheocheck.reference.choices import Choose
 from rheocheck.reference.families import EDGE_GROUP, Instance
 from rheocheck.reference.laws import Law, Path
-from rheocheck.reference.oracle import Choose, exact_law
+from rheocheck.reference.oracle import exact_law
 from rheocheck.reference.round_law import Method, RoundLaw
 
 _HALF, _QUARTER = Fraction(1, 2), Fraction(1, 4)

@@ -31,6 +31,7 @@ from rheocheck.gpu.randomness import RoundUniforms
 from rheocheck.gpu.row_mass import wide_enough
 from rheocheck.gpu.tree import Tree, grow
 from rheocheck.gpu.verification import verify
+from rheocheck.reference.choices import Choose
 from rheocheck.reference.float_law import (
     UNIFORM_BITS,
     Branch,
@@ -40,7 +41,7 @@ from rheocheck.reference.float_law import (
     node_law,
 )
 from rheocheck.reference.laws import Path
-from rheocheck.reference.oracle import Choose, exact_law
+from rheocheck.reference.oracle import exact_law
 
 LogitsAt: TypeAlias = Callable[[Path], Tensor]
 Entry = TypeVar("Entry", NodeLaw, Residual)

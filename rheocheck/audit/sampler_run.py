@@ -1,8 +1,9 @@
 """Runs a sampler under test for every outcome of every draw, and says plainly what it did wrong."""
 
+import inspect
 import operator
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, TypeAlias
@@ -21,9 +22,12 @@ from rheocheck.errors import (
     LawError,
     ProgramError,
     RheocheckError,
+    shown,
+    shown_with_type,
 )
 from rheocheck.protocols import Choose, Path, Sampler
 from rheocheck.reference import enumerate_paths
+from rheocheck.reference.oracle import check_program
 
 Rounds: TypeAlias = tuple[Path, ...]
 """Emission of each round."""
@@ -108,6 +112,7 @@ def sampler_paths(
       ProgramError: The sampler raised, never ended, returned no tokens, gave weights that are no
         law, or drew from a generator of its own. The message gives the choices and the laws.
     """
+    check_program(sampler, "the sampler")
     tracer = Tracer(grid)
     program = _program(sampler, instance, tracer, limits)
     paths = enumerate_paths(program, max_choices=limits.max_choices)
@@ -235,11 +240,13 @@ def _program(
                     returned: Any = sampler(target, draft, tracer, state)  # type: ignore[call-arg]
                     if not isinstance(returned, tuple) or len(returned) != 2:
                         raise ProgramError(
-                            f"returned {returned!r}; required: (tokens, state), as it carries state"
+                            f"returned {shown(returned)}; required: (tokens, state), as it carries "
+                            f"state"
                         )
                     tokens, state = returned
                 else:
                     tokens = sampler(target, draft, tracer)
+                tracer.raise_caught()
                 checked = _checked_tokens(tokens)
                 rounds = (*rounds, checked)
                 emitted += checked
@@ -260,18 +267,25 @@ def _rerooted(
 
 
 def _checked_tokens(tokens: Any) -> Path:
+    if inspect.iscoroutine(tokens):
+        tokens.close()  # else Python warns that it was never awaited
+    if isinstance(tokens, Iterator | Awaitable):
+        raise ProgramError(
+            f"returned {shown_with_type(tokens)}, which has yet to run; required: a tuple of "
+            f"tokens, from a plain function"
+        )
     try:
         hash(tokens)
     except TypeError:
         raise ProgramError(
-            f"returned {tokens!r}, which cannot be hashed; required: a tuple of tokens"
+            f"returned {shown(tokens)}, which cannot be hashed; required: a tuple of tokens"
         ) from None
     if not isinstance(tokens, tuple) or not tokens:
-        raise ProgramError(f"returned {tokens!r}; required: a tuple of at least one token")
+        raise ProgramError(f"returned {shown(tokens)}; required: a tuple of at least one token")
     try:
         return tuple(operator.index(token) for token in tokens)
     except TypeError:
-        raise ProgramError(f"returned {tokens!r}; required: a tuple of int tokens") from None
+        raise ProgramError(f"returned {shown(tokens)}; required: a tuple of int tokens") from None
 
 
 def _with_context(error: RheocheckError, instance: SamplerInstance, tracer: Tracer) -> ProgramError:

@@ -50,10 +50,12 @@ class Tracer:
         self.asked: list[Path] = []
         self.drafted: list[Path] = []
         self._choose: Choose | None = None
+        self._failure: ProgramError | None = None
 
     def start(self, choose: Choose) -> None:
         """Begin a run that draws through `choose`."""
         self._choose = choose
+        self._failure = None
         self.choices, self.notes, self.asked, self.drafted = [], [], [], []
 
     def categorical(self, weights: Sequence[Any]) -> int:
@@ -66,12 +68,12 @@ class Tracer:
         self.choices.append(Choice(given, taken, False, self._row()))
         return taken
 
-    def bernoulli(self, probability: Any) -> bool:
-        """Draw True with `probability`."""
+    def bernoulli(self, p: Any) -> bool:
+        """Draw True with probability `p`."""
         assert self._choose is not None
-        self._check_finite(probability, "the probability of choose.bernoulli")
-        heads = self._choose.bernoulli(probability)
-        weights = (1 - probability, probability)
+        self._check_finite(p, "p of choose.bernoulli")
+        heads = self._choose.bernoulli(p)
+        weights = (1 - p, p)
         self.choices.append(Choice(weights, int(heads), True, self._row()))
         return heads
 
@@ -84,7 +86,13 @@ class Tracer:
 
     def _check_finite(self, weight: Any, what: str) -> None:
         if isinstance(weight, float) and not abs(weight) < float("inf"):
-            raise ProgramError(f"{what} is {weight!r}; required: a finite exact rational")
+            self._failure = ProgramError(f"{what} is {weight!r}; required: a finite exact rational")
+            raise self._failure
+
+    def raise_caught(self) -> None:
+        """Raise the error of a draw that failed although the sampler caught it."""
+        if self._failure is not None:
+            raise self._failure
 
     def trail(self) -> str:
         """The choices so far, with their weights."""
@@ -108,17 +116,22 @@ def interrupted_after(seconds: float) -> Iterator[None]:
         yield
         return
 
+    late = False
+
     def interrupt(number: int, frame: Any) -> None:
+        nonlocal late
+        late = True
         raise _TookTooLong
 
     old = signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
-        yield
-    except _TookTooLong:
-        raise ProgramError(
-            f"did not return within {seconds:g} seconds and may never end; required: an end"
-        ) from None
+        with contextlib.suppress(_TookTooLong):
+            yield
+        if late:  # also where the block caught the interruption
+            raise ProgramError(
+                f"did not return within {seconds:g} seconds and may never end; required: an end"
+            )
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, old)

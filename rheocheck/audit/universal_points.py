@@ -11,8 +11,9 @@ from rheocheck.audit.universal_shapes import Shape
 from rheocheck.config import SpeculationConfig
 from rheocheck.reference.cell_points import ENTRY_DEGREE
 from rheocheck.reference.cells import NodeCell, node_cells
+from rheocheck.reference.defect import lossless_defect
 from rheocheck.reference.laws import Draft, Path, Target
-from rheocheck.reference.round_law import RoundLaw, lossless_defect, round_law
+from rheocheck.reference.round_law import RoundLaw, round_law
 from rheocheck.reference.tree_cells import TIES, CellModels, tree_cell
 
 LawOf: TypeAlias = Callable[[Target, Draft, SpeculationConfig], RoundLaw]
@@ -93,7 +94,7 @@ def check_points(
             cells.add(tree_cell(models, shape.config).digest)
         if not findings and not is_lossless(law.emissions, models.target):
             lost = abs(1 - sum(law.emissions.values(), Fraction(0)))
-            defect = max(lossless_defect(law, models.target), lost)
+            defect = max(lossless_defect(law, models.target, complete=False), lost)
             findings.append(_finding(index, point, defect, models))
     return Chunk(index, stop - start, frozenset(cells), max_classes, tuple(findings))
 

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from rheocheck.bounds.laws import DraftLike, Tokens, rank_order, ratio, read_node, total, truncated
-from rheocheck.config import SpeculationConfig
+from rheocheck.config import SpeculationConfig, check_config
 from rheocheck.reference import Role
 
 # Float products that tie in exact arithmetic differ in their last bits; on this grid of log scores
@@ -309,7 +309,12 @@ def _queue_key(score: Any) -> Any:
 def expansions_of(
     draft: DraftModel, config: SpeculationConfig, drafting: Drafting = dual_identity
 ) -> Callable[[Path], Expansion]:
-    """path -> expansion, each made once."""
+    """path -> expansion, each made once.
+
+    Raises:
+      InputError: `config` is no legal SpeculationConfig.
+    """
+    check_config(config)
     known: dict[Path, Expansion] = {}
 
     def expand(path: Path) -> Expansion:

@@ -18,7 +18,7 @@ from rheocheck.audit.universal_controls import universal_controls
 from rheocheck.audit.universal_shapes import node_shapes
 from rheocheck.certificate import Verdict
 from rheocheck.cli import main
-from rheocheck.reference import RoundLaw, worst_violation
+from rheocheck.reference import worst_violation
 from rheocheck.reference.families import family
 
 ZERO = Fraction(0)
@@ -49,8 +49,8 @@ def without_words(*words: str) -> Callable[[Any], str | None]:
     return blind
 
 
-def first_token_only(law: Any, target: Any) -> Any:
-    found = worst_violation(law, target)
+def first_token_only(law: Any, target: Any, **options: Any) -> Any:
+    found = worst_violation(law, target, **options)
     return found if found is None or not found.path else None
 
 
@@ -60,7 +60,7 @@ BLIND: dict[str, tuple[str, Any]] = {
     "laws are not compared": ("_disagreement", without_words("law")),
     "mass is not summed": ("_disagreement", without_words("total mass")),
     "everything disagrees": ("_disagreement", lambda laws: "law"),
-    "nothing is lossy": ("worst_violation", lambda law, target: None),
+    "nothing is lossy": ("worst_violation", lambda law, target, **options: None),
     "only the first token counts": ("worst_violation", first_token_only),
 }
 
@@ -89,7 +89,7 @@ def test_a_blind_judge_of_instances_concludes_nothing(
     [
         lambda emissions, target: True,
         lambda emissions, target: False,
-        lambda emissions, target: not worst_violation(RoundLaw(emissions, ZERO, 1), target),
+        lambda emissions, target: not worst_violation(emissions, target, complete=False),
     ],
     ids=["nothing is lossy", "everything is lossy", "mass is not summed"],
 )

@@ -14,10 +14,10 @@ from rheocheck.config import RULES, Rule, SamplingConfig, SpeculationConfig
 from rheocheck.errors import BackendError, BudgetExceededError
 from rheocheck.gpu import node_law
 from rheocheck.gpu.processing import target_law
+from rheocheck.reference.defect import total_variation
 from rheocheck.reference.exact_softmax import softmax_weights
 from rheocheck.reference.float_law import exact_distance, read_floats
 from rheocheck.reference.laws import Law, Path
-from rheocheck.reference.round_law import total_variation
 
 SAMPLING = SamplingConfig(temperature=0.7)
 # Every probability of a small round is a few roundings away from the ideal.

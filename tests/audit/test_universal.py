@@ -22,9 +22,11 @@ from rheocheck.audit.universal_shapes import Shape, node_shapes, shapes_of, tree
 from rheocheck.certificate import Verdict
 from rheocheck.config import Rule, SpeculationConfig
 from rheocheck.reference.cells import cell_of, node_cells
+from rheocheck.reference.choices import Choose
+from rheocheck.reference.defect import lossless_defect
 from rheocheck.reference.laws import Draft, Target, as_draft, as_law
-from rheocheck.reference.oracle import Choose, exact_law
-from rheocheck.reference.round_law import RoundLaw, lossless_defect, round_law
+from rheocheck.reference.oracle import exact_law
+from rheocheck.reference.round_law import RoundLaw, round_law
 
 
 def one_node(

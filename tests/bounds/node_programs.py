@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from rheocheck import exact_law
-from rheocheck.reference.oracle import Choose
+from rheocheck.reference.choices import Choose
 
 Law = Sequence[Fraction]
 Outcome = tuple[int, bool, bool]

@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from rheocheck.config import RULES, Rule, SpeculationConfig
+from rheocheck.reference.choices import Choose
+from rheocheck.reference.defect import lossless_defect
 from rheocheck.reference.draws import OracleDraws
 from rheocheck.reference.markov import MarkovChain, choice_chain, to_drn
-from rheocheck.reference.oracle import Choose, exact_law
-from rheocheck.reference.round_law import lossless_defect, round_law
+from rheocheck.reference.oracle import exact_law
+from rheocheck.reference.round_law import round_law
 from rheocheck.reference.sampler import sample_round
 
 pytestmark = pytest.mark.nightly

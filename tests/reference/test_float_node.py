@@ -8,6 +8,8 @@ import pytest
 
 from rheocheck.config import RULES, Rule, SpeculationConfig
 from rheocheck.errors import InputError
+from rheocheck.reference.choices import Choose
+from rheocheck.reference.defect import total_variation
 from rheocheck.reference.draws import OracleDraws
 from rheocheck.reference.float_law import exact_distance, read_floats
 from rheocheck.reference.float_node import (
@@ -20,8 +22,7 @@ from rheocheck.reference.float_node import (
     float_node,
 )
 from rheocheck.reference.laws import Law, Path
-from rheocheck.reference.oracle import Choose, exact_law
-from rheocheck.reference.round_law import total_variation
+from rheocheck.reference.oracle import exact_law
 from rheocheck.reference.sampler import sample_round
 
 # A distance that one rounding of each of a few probabilities can cause, as a multiple of the unit.

@@ -7,9 +7,10 @@ import pytest
 
 from rheocheck.config import RULES, Rule, SpeculationConfig
 from rheocheck.errors import BudgetExceededError, InputError
+from rheocheck.reference.choices import Choose
 from rheocheck.reference.draws import OracleDraws
 from rheocheck.reference.markov import absorption_law, choice_chain, to_drn
-from rheocheck.reference.oracle import Choose, exact_law
+from rheocheck.reference.oracle import exact_law
 from rheocheck.reference.sampler import sample_round
 
 THIRD, HALF = Fraction(1, 3), Fraction(1, 2)

@@ -14,7 +14,8 @@ from rheocheck.reference import lossless_defect, round_law
 from rheocheck.reference.classes import ClassEnumeration, pop_best
 from rheocheck.reference.expansion import Role
 from rheocheck.reference.families import EDGE_GROUP, RECIPES, Instance, edge_instances, family
-from rheocheck.reference.laws import Law, Models, Path
+from rheocheck.reference.laws import Law, Path
+from rheocheck.reference.models import Models
 from rheocheck.reference.sampler import round_program
 from tests.strategies import law_of
 

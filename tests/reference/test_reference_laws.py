@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 
 from rheocheck.errors import InputError, LawError
-from rheocheck.reference.laws import Law, Models, as_draft, as_law, exact_sum, normalised, truncate
+from rheocheck.reference.laws import Law, as_draft, as_law, exact_sum, normalised, truncate
+from rheocheck.reference.models import Models
 from tests.strategies import constant, law_of, target_and_draft
 
 ZERO, THIRD, HALF, ONE = Fraction(0), Fraction(1, 3), Fraction(1, 2), Fraction(1)

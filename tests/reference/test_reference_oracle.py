@@ -9,8 +9,9 @@ from hypothesis import given
 
 from rheocheck import exact_law
 from rheocheck.errors import BudgetExceededError, InputError, LawError, ProgramError
+from rheocheck.reference.choices import Choose
 from rheocheck.reference.laws import Law
-from rheocheck.reference.oracle import Choose, enumerate_paths, estimate_num_paths
+from rheocheck.reference.oracle import enumerate_paths, estimate_num_paths
 from tests.strategies import law_of, target_and_draft
 
 ZERO, QUARTER, THIRD, HALF, ONE = (
@@ -107,11 +108,11 @@ def test_weights_that_are_no_law_are_refused_with_the_way_there(
 @pytest.mark.parametrize(
     ("probability", "message"),
     [
-        (Fraction(-1, 2), "probability is -1/2; required: a probability, at least 0"),
-        (Fraction(3, 2), "probability is 3/2; required: at most 1"),
-        (0.5, "probability is 0.5 of type float"),
-        (float("nan"), "probability is nan"),
-        (None, "probability is None"),
+        (Fraction(-1, 2), "p is -1/2; required: a probability, at least 0"),
+        (Fraction(3, 2), "p is 3/2; required: at most 1"),
+        (0.5, "p is 0.5 of type float"),
+        (float("nan"), "p is nan"),
+        (None, "p is None"),
     ],
 )
 def test_a_probability_outside_the_unit_interval_is_refused(probability: Any, message: str) -> None:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rheocheck import exact_law
 from rheocheck.errors import InputError
-from rheocheck.reference.oracle import Choose
+from rheocheck.reference.choices import Choose
 from rheocheck.stats import mutants
 from rheocheck.stats.mutants import MUTANTS
 
