@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rheocheck.errors import InputError
+from rheocheck.reference.weighted_counts import weighted_counts
 
 Floats: TypeAlias = NDArray[np.floating[Any]]
 UNIFORM_BITS = 53
@@ -171,9 +172,8 @@ def node_law(
             law[token] += (reached * count) << left
             reached *= one - count
         weights[branch.final] += reached << (left - bits)
-    for weight, counts in zip(weights, finals, strict=True):
-        if weight:
-            law = [mass + weight * count for mass, count in zip(law, counts.tolist(), strict=True)]
+    for token, mass in enumerate(weighted_counts(weights, finals)):
+        law[token] += mass
     return DyadicLaw(law, exponent)
 
 
@@ -209,6 +209,10 @@ def _num_below(running: Floats, total: Any, bits: int) -> NDArray[np.int64]:
 
     Rounding is monotone, so those k are the smallest ones and bisection counts them.
     """
+    if running.dtype == np.float64 and bits == UNIFORM_BITS and total > 0:
+        counted = _num_below_nearby(running, float(total), bits)
+        if counted is not None:
+            return counted
     one = np.int64(1) << bits
     with np.errstate(all="ignore"):
         guess = np.ldexp(running.astype(np.float64) / np.float64(total), bits)
@@ -224,6 +228,30 @@ def _num_below(running: Floats, total: Any, bits: int) -> NDArray[np.int64]:
         middle = (low + high) >> 1
         below = open_ & _is_below(middle, running, total, bits)
         low, high = np.where(below, middle + 1, low), np.where(open_ & ~below, middle, high)
+
+
+def _num_below_nearby(
+    running: NDArray[np.float64], total: float, bits: int
+) -> NDArray[np.int64] | None:
+    """`_num_below` by looking at six values about the quotient; None where these do not settle it.
+
+    Everything is float64: integers up to 2^53 are, and so is their product with a power of two.
+    """
+    one, unit = float(1 << bits), 2.0**-bits
+    with np.errstate(all="ignore"):
+        first = np.clip(np.floor(running / total * one) - 2, 0.0, one - 4)
+    if not np.isfinite(first).all():
+        return None
+
+    def below(count: NDArray[np.float64]) -> NDArray[np.bool_]:
+        return np.asarray(count * unit * total < running)
+
+    if not (below(first - 1) | (first == 0)).all() or (below(first + 4) & (first < one - 4)).any():
+        return None
+    count = first.copy()
+    for step in range(4):
+        count += below(first + step)
+    return count.astype(np.int64)
 
 
 def _is_below(

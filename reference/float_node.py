@@ -86,8 +86,8 @@ def float_node(node: FloatNode, rule: Rule, arithmetic: Arithmetic = FLOAT64) ->
 
     Operations: thresholds are a child's mass over a sum of the masses from the last child up, each
     rounded; the residual is a rounded difference clipped at 0; draws invert sequential running
-    sums. Probes whose rejection leaves bit for bit the same residual share its draw. Under "onehot"
-    that never happens, and time grows with the tail.
+    sums. Probes whose rejection leaves bit for bit the same residual share its draw, which under
+    "onehot" never happens: time there grows with the tail.
 
     Args:
       node: The node.

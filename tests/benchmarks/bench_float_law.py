@@ -38,7 +38,7 @@ from rheocheck.reference.float_node import (  # noqa: E402
 )
 
 VOCAB, SUPPORT, FILLERS = 128_256, 128, 8
-RULES: tuple[Rule, ...] = ("rheo", "rrsw")
+RULES: tuple[Rule, ...] = ("rheo", "rrsw", "onehot")
 Row = dict[str, Any]
 
 
