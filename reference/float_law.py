@@ -210,7 +210,7 @@ def _num_below(running: Floats, total: Any, bits: int) -> NDArray[np.int64]:
     Rounding is monotone, so those k are the smallest ones and bisection counts them.
     """
     if running.dtype == np.float64 and bits == UNIFORM_BITS and total > 0:
-        counted = _num_below_nearby(running, float(total), bits)
+        counted = _num_below_nearby(running.astype(np.float64), float(total), bits)
         if counted is not None:
             return counted
     one = np.int64(1) << bits
@@ -251,7 +251,8 @@ def _num_below_nearby(
     count = first.copy()
     for step in range(4):
         count += below(first + step)
-    return count.astype(np.int64)
+    counted: NDArray[np.int64] = count.astype(np.int64)
+    return counted
 
 
 def _is_below(
