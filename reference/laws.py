@@ -216,7 +216,10 @@ def check_count(value: object, name: str, least: int = 0) -> None:
       InputError: It is below `least`, or no int.
     """
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise InputError(f"{name} is {shown(value)}; required: an int, at least {least}")
+        # np.int64(5) and Fraction(5) print as an int would: the type is what is wrong with them.
+        unlike = isinstance(value, numbers.Rational) and not isinstance(value, int)
+        text = shown_with_type(value) if unlike else shown(value)
+        raise InputError(f"{name} is {text}; required: an int, at least {least}")
 
 
 def check_bound(value: object, name: str) -> None:

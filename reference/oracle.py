@@ -100,18 +100,19 @@ def estimate_num_paths(program: Program[Any], num_dives: int = 4, seed: int = 0)
     Args:
       program: As in `exact_law`.
       num_dives: Runs to average over, at least 1.
-      seed: Seeds the choice of branches.
+      seed: Seeds the choice of branches; at least 0.
 
     Returns:
       The estimate, at least 1.
 
     Raises:
-      InputError: `program` as in `exact_law`; `num_dives` below 1.
+      InputError: `program` as in `exact_law`; `num_dives` below 1; a negative seed.
 
     Source: Knuth (1975), Estimating the efficiency of backtrack programs, Math. Comp. 29.
     """
     check_program(program)
     check_count(num_dives, "num_dives", 1)
+    check_count(seed, "seed")
     generator = random.Random(seed)
     total = 0
     for _ in range(num_dives):

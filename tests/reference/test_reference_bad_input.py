@@ -69,6 +69,18 @@ def test_a_bound_that_is_none_is_refused_by_name(bound: Any) -> None:
             exact_law(coin, max_choices=bound)
 
 
+@pytest.mark.parametrize("bound", [np.int64(5), Fraction(5)], ids=repr)
+def test_a_number_that_is_no_int_is_named_with_its_type(bound: Any) -> None:
+    with pytest.raises(InputError, match=f"max_paths is .* of type {type(bound).__name__}; "):
+        exact_law(coin, max_paths=bound)
+
+
+@pytest.mark.parametrize("seed", ["3", [], None, 1.5, True, -1], ids=repr)
+def test_a_seed_that_is_none_is_refused_by_name(seed: Any) -> None:
+    with pytest.raises(InputError, match=r"seed is .* required: an int, at least 0"):
+        estimate_num_paths(coin, seed=seed)
+
+
 def test_no_branching_draw_at_all_is_a_bound_too() -> None:
     assert exact_law(lambda choose: choose.bernoulli(1), max_choices=0) == {True: 1}
     with pytest.raises(BudgetExceededError):
