@@ -17,11 +17,12 @@ from torch import Tensor
 
 from rheocheck.config import SamplingConfig, SpeculationConfig, check_config
 from rheocheck.errors import InputError
+from rheocheck.gpu.all_nodes import node_paths
 from rheocheck.gpu.generation import Generation, RoundFacts, Row, start_rows
-from rheocheck.gpu.processing import check_logits, keep_filtered, target_law
+from rheocheck.gpu.processing import check_logits
+from rheocheck.gpu.processors import CustomProcessor, Processors, node_laws
 from rheocheck.gpu.protocols import Drafter
 from rheocheck.gpu.randomness import RoundUniforms, round_uniforms
-from rheocheck.gpu.row_mass import Process
 from rheocheck.gpu.target import TargetModel, TargetState, TreeOutput, pad
 from rheocheck.gpu.tree import Tree, grow
 from rheocheck.gpu.verification import Verification, verify
@@ -53,7 +54,7 @@ class RoundTrace:
       text: Prompt and emitted tokens of each row before the round; the last one is the root.
       tree: The drafted tree.
       target_logits: [batch, node, vocab] raw, node 0 = root; nodes that no row has are left out.
-      sampling: Temperature and filters, which make the target law of the logits.
+      processors: Of the batch, in their state of this round; with the logits they make the laws.
       uniforms: The round's draws.
       verification: What was decided.
       drafter: In its state of this round, so that `grow` can be run on it again.
@@ -64,18 +65,21 @@ class RoundTrace:
     text: Sequence[tuple[int, ...]]
     tree: Tree
     target_logits: Float[Tensor, "batch node vocab"]
-    sampling: SamplingConfig
+    processors: Processors
     uniforms: RoundUniforms
     verification: Verification
     drafter: RoundDrafter
 
     def target_laws(self) -> Float64[Tensor, "batch node vocab"]:
         """[batch, node, vocab] laws of all nodes, made anew; padding with bad logits gets zeros."""
-        return target_law(self.target_logits, self.sampling, check=False)
+        return node_laws(self.target_logits, self.tree, self.processors, check=False)
 
     def target_law_at(self, row: int, node: int) -> Float64[Tensor, " vocab"]:
         """[vocab] law at one node of one row of the batch."""
-        return target_law(self.target_logits[row, node], self.sampling, check=False)
+        at = torch.tensor([row], device=self.target_logits.device)
+        path = node_paths(self.tree)[row, node].unsqueeze(0)
+        logits = self.target_logits[row, node].unsqueeze(0)
+        return self.processors.laws(logits, at, path, check=False).squeeze(0)
 
     def emission_nodes(self) -> Int64[Tensor, "batch length"]:
         """[batch, depth + 1] the node after which each emitted token stands; -1 beyond the last."""
@@ -97,6 +101,7 @@ def generate(
     max_rounds: int | None = None,
     batch_size: int = 32,
     observer: Observer | None = None,
+    processor: CustomProcessor | None = None,
 ) -> list[Generation]:
     """Decode speculatively.
 
@@ -105,26 +110,29 @@ def generate(
       new_drafter: Makes a drafter for so many rows without verified tokens.
       prompts: Token ids, each at least one.
       speculation: The scheme.
-      sampling: Temperature (0 is greedy), filters, length limit and seed.
+      sampling: Temperature (0 is greedy), processors, length limit and seed.
       eos: Tokens that end a row.
       requests: The number that keys each row's uniforms; None numbers the prompts.
       max_rounds: Stop rows after so many rounds; None = no limit.
       batch_size: Rows decoded together.
       observer: Called after each round's verification, before the caches move on.
+      processor: A processor of your own, which sees the text before each node.
 
     Returns:
       One generation a prompt, in the prompts' order.
 
     Raises:
       InputError: An empty prompt, a token outside the vocabulary, more positions than the target
-        has, repeated or missing requests, logits that are not numbers, or a batch_size or
-        max_rounds below 1; `speculation` is no legal SpeculationConfig.
+        has, repeated or missing requests, logits that are not numbers or from which processors
+        leave nothing, settings that do not fit the vocabulary, or a batch_size or max_rounds
+        below 1; `speculation` is no legal SpeculationConfig.
     """
     check_config(speculation)
     if batch_size < 1 or (max_rounds is not None and max_rounds < 1):
         raise InputError(
             f"batch_size = {batch_size}, max_rounds = {max_rounds}: at least 1 required"
         )
+    sampling.check_vocabulary(target.vocab_size)
     limit = sampling.max_new_tokens
     # Tokens after the prompt when the last round starts; its tree is depth levels deeper.
     longest = limit - 1
@@ -135,7 +143,12 @@ def generate(
     # Rows of similar length share a batch, which saves padding; results do not depend on it.
     by_length = sorted(rows, key=lambda row: row.prompt_length)
     for begin in range(0, len(rows), batch_size):
-        batch = _start(target, new_drafter, by_length[begin : begin + batch_size])
+        chosen = by_length[begin : begin + batch_size]
+        processors = Processors.start(
+            sampling, [row.text for row in chosen], [row.prompt_length for row in chosen],
+            target.vocab_size, target.device, processor,
+        )  # fmt: skip
+        batch = _start(target, new_drafter, chosen, processors)
         while batch.rows and (max_rounds is None or batch.round_index < max_rounds):
             _run_round(target, batch, speculation, sampling, frozenset(eos), observer)
     return [row.finish() for row in rows]
@@ -148,11 +161,15 @@ class _Batch:
     rows: list[Row]
     state: TargetState
     drafter: RoundDrafter
+    processors: Processors
     round_index: int = 0
 
 
 def _start(
-    target: TargetModel, new_drafter: Callable[[int], RoundDrafter], rows: list[Row]
+    target: TargetModel,
+    new_drafter: Callable[[int], RoundDrafter],
+    rows: list[Row],
+    processors: Processors,
 ) -> _Batch:
     """Cache all tokens of the prompts but the last."""
     device = target.device
@@ -162,7 +179,7 @@ def _start(
     drafter = new_drafter(len(rows))
     # The draft reads each token beside the target's feature of the one before it.
     drafter.advance(features, pad([row.text[1:] for row in rows], device), length)
-    return _Batch(rows, state, drafter)
+    return _Batch(rows, state, drafter, processors)
 
 
 def _run_round(
@@ -183,14 +200,15 @@ def _run_round(
     output = target.tree_forward(batch.state, *tree_inputs(tree, root))
     verification = verify(
         tree, output.logits, draws, speculation.rule, sampling.temperature,
-        process=target_process(sampling),
+        process=batch.processors.process(),
     )  # fmt: skip
     _check_usable(verification, output.logits)
     if observer is not None:
         text = [tuple(row.text) for row in batch.rows]
         observer(
             RoundTrace(
-                request, round_index, text, tree, output.logits, sampling, draws, verification,
+                request, round_index, text, tree, output.logits, batch.processors.snapshot(), draws,
+                verification,
                 batch.drafter,
             )
         )  # fmt: skip
@@ -203,13 +221,6 @@ def _run_round(
         row.rounds.append(RoundFacts(tuple(emission), accepted, size, kept))
     batch.round_index += 1
     _move_on(target, batch, output, verification)
-
-
-def target_process(sampling: SamplingConfig) -> Process | None:
-    """The request's filters as a processor of target logits; None where it has none."""
-    if sampling.temperature == 0 or (sampling.top_k_filter == 0 and sampling.top_p >= 1):
-        return None
-    return lambda logits, row, path: keep_filtered(logits, sampling)
 
 
 def _check_usable(verification: Verification, logits: Tensor) -> None:
@@ -242,7 +253,7 @@ def tree_inputs(
 def _move_on(
     target: TargetModel, batch: _Batch, output: TreeOutput, verification: Verification
 ) -> None:
-    """Take the accepted path into both caches, for the rows that have not ended."""
+    """Take the accepted path into caches and processors, for the rows that have not ended."""
     going = [index for index, row in enumerate(batch.rows) if row.stop is None]
     if not going:
         batch.rows = []
@@ -254,8 +265,10 @@ def _move_on(
     row = torch.arange(len(batch.rows), device=path.device)[:, None]
     features = output.features[row, path.clamp_min(0)]
     batch.drafter.advance(features, verification.emitted[:, :steps], count)
+    batch.processors.advance(verification.emitted[:, :steps])
     if len(going) < len(batch.rows):
         index = torch.tensor(going, device=path.device)
         batch.state = target.select(batch.state, index)
         batch.drafter.keep_rows(index)
+        batch.processors.keep_rows(index)
         batch.rows = [batch.rows[place] for place in going]

@@ -5,8 +5,9 @@ laws of the same texts come again from plain causal passes. In float32 the two a
 A mask row, a position, a cache slot or a logit row that is wrong shows as a deviation far above.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -14,8 +15,11 @@ from torch import Tensor
 from rheocheck.config import SamplingConfig
 from rheocheck.gpu.decoding import RoundTrace
 from rheocheck.gpu.generation import Generation
-from rheocheck.gpu.processing import target_law
+from rheocheck.gpu.processors import Processors
 from rheocheck.gpu.target import TargetModel
+
+Adjust: TypeAlias = Callable[[Tensor, Sequence[int], Sequence[int]], Tensor]
+"""[tokens, vocab] logits before each token of an output, prompt, output -> adjusted logits."""
 
 
 @dataclass(slots=True)
@@ -67,9 +71,36 @@ def verify_row_deviation(
     )
     found = {}
     for request, logits in zip(requests, plain, strict=True):
-        verified = target_law(torch.cat(log.logits[request]), sampling)
-        found[request] = (verified - target_law(logits, sampling)).abs().sum(-1) / 2
+        prompt, emitted = log.prompts[request], log.emitted[request][:-1]
+        verified = text_laws(torch.cat(log.logits[request]), prompt, emitted, sampling)
+        plain_laws = text_laws(logits, prompt, emitted, sampling)
+        found[request] = (verified - plain_laws).abs().sum(-1) / 2
     return found
+
+
+def text_laws(
+    logits: Tensor, prompt: Sequence[int], output: Sequence[int], sampling: SamplingConfig
+) -> Tensor:
+    """Laws after every prefix of one output.
+
+    Args:
+      logits: [output + 1, vocab] raw logits after the prompt and after each token of the output.
+      prompt: Token ids.
+      output: Token ids.
+      sampling: Processors.
+
+    Returns:
+      [output + 1, vocab] float64 laws.
+    """
+    count = len(output) + 1
+    processors = Processors.start(
+        sampling, [prompt], [len(prompt)], logits.shape[-1], logits.device
+    )
+    # Prefixes as paths from one root, the end of the prompt.
+    path = torch.tensor(output, dtype=torch.int64, device=logits.device).expand(count, -1)
+    place = torch.arange(count, device=logits.device)
+    path = torch.where(place[: count - 1] < place[:, None], path, -1)
+    return processors.laws(logits, torch.zeros_like(place), path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +146,8 @@ def check_greedy(
     prompts: Sequence[Sequence[int]],
     generations: Sequence[Generation],
     batch_size: int = 32,
+    adjust: Adjust | None = None,
+    gain: float = 1.0,
 ) -> GreedyReport:
     """Compare generations at temperature 0 with plain greedy decoding, token by token.
 
@@ -131,6 +164,8 @@ def check_greedy(
       prompts: Token ids.
       generations: Of the prompts, in their order.
       batch_size: Texts a pass.
+      adjust: Bias, penalties and bans; None leaves the logits as they are.
+      gain: The most by which `adjust` stretches the difference of two logits of one token.
     """
     plain = target.plain_logits(
         [[*prompt, *made.tokens[:-1]] for prompt, made in zip(prompts, generations, strict=True)],
@@ -140,9 +175,11 @@ def check_greedy(
     num_tokens = num_close = 0
     explained: list[GreedyDifference] = []
     unexplained: list[GreedyDifference] = []
-    for made, logits in zip(generations, plain, strict=True):
+    for prompt, made, logits in zip(prompts, generations, plain, strict=True):
         wide = logits.double()
-        noise = 2 * target.logit_noise() * wide.abs().amax(-1)
+        noise = 2 * gain * target.logit_noise() * wide.abs().amax(-1)
+        if adjust is not None:
+            wide = adjust(wide, prompt, made.tokens)
         largest = wide.topk(min(2, wide.shape[-1]), dim=-1).values
         num_tokens += len(made.tokens)
         num_close += int((largest[:, 0] - largest[:, -1] <= noise).sum())

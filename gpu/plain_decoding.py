@@ -7,7 +7,7 @@ import torch
 from rheocheck.config import SamplingConfig
 from rheocheck.gpu import hf_adapter
 from rheocheck.gpu.generation import Generation, Row, start_rows
-from rheocheck.gpu.processing import target_law
+from rheocheck.gpu.processors import CustomProcessor, Processors
 from rheocheck.gpu.randomness import Purpose, inverse_cdf, uniforms
 from rheocheck.gpu.target import TargetModel
 
@@ -21,6 +21,7 @@ def generate_plain(
     eos: Collection[int] = (),
     requests: Sequence[int] | None = None,
     batch_size: int = 32,
+    processor: CustomProcessor | None = None,
 ) -> list[Generation]:
     """Decode one token at a time by the model's own causal attention and cache: the yardstick.
 
@@ -30,10 +31,11 @@ def generate_plain(
     Args:
       target: The model.
       prompts: Token ids, each at least one.
-      sampling: Temperature (0 is greedy), filters, length limit and seed.
+      sampling: Temperature (0 is greedy), processors, length limit and seed.
       eos: Tokens that end a row.
       requests: The number that keys each row's uniforms; None numbers the prompts.
       batch_size: Rows decoded together, padded on their left.
+      processor: A processor of your own, which sees the text before each token.
 
     Returns:
       One generation a prompt, without rounds.
@@ -41,18 +43,25 @@ def generate_plain(
     Raises:
       InputError: As `generate`.
     """
+    sampling.check_vocabulary(target.vocab_size)
     target.check_prompts(prompts, sampling.max_new_tokens - 1)
     rows = start_rows(prompts, requests)
     by_length = sorted(rows, key=lambda row: row.prompt_length)
     for begin in range(0, len(rows), batch_size):
-        _decode_plainly(target, by_length[begin : begin + batch_size], sampling, frozenset(eos))
+        chosen = by_length[begin : begin + batch_size]
+        processors = Processors.start(
+            sampling, [row.text for row in chosen], [row.prompt_length for row in chosen],
+            target.vocab_size, target.device, processor,
+        )  # fmt: skip
+        _decode_plainly(target, chosen, processors, frozenset(eos))
     return [row.finish() for row in rows]
 
 
 def _decode_plainly(
-    target: TargetModel, rows: list[Row], sampling: SamplingConfig, eos: frozenset[int]
+    target: TargetModel, rows: list[Row], processors: Processors, eos: frozenset[int]
 ) -> None:
     """Decode rows until all have ended; one that has goes on unseen."""
+    sampling = processors.sampling
     device = target.device
     width = max(row.prompt_length for row in rows)
     padding = [width - row.prompt_length for row in rows]
@@ -63,13 +72,16 @@ def _decode_plainly(
     seen = (torch.arange(width, device=device) >= left).long()
     position = (torch.arange(width, device=device) - left).clamp_min(0)
     request = torch.tensor([row.request for row in rows], device=device)
+    place = torch.arange(len(rows), device=device)
+    drafted = torch.empty(len(rows), 0, dtype=torch.int64, device=device)
     cache = hf_adapter.make_cache(())
     for step in range(sampling.max_new_tokens):
         logits = hf_adapter.plain_step(target.hf, token, position, seen, cache)
         draw = uniforms(
             sampling.seed, request, torch.full_like(request, step), 0 * request, Purpose.FINAL
         )
-        drawn = inverse_cdf(target_law(logits, sampling), draw)
+        drawn = inverse_cdf(processors.laws(logits, place, drafted), draw)
+        processors.advance(drawn[:, None])
         for row, emitted in zip(rows, drawn.tolist(), strict=True):
             if row.stop is None:
                 row.emit([emitted], sampling.max_new_tokens, eos)

@@ -1,4 +1,4 @@
-"""From raw target logits to the target law: temperature, top-k, top-p as Hugging Face apply them.
+"""From logits to the target law: temperature, top-k, top-p and min-p as Hugging Face apply them.
 
 The verifier, plain sampling and every audit read the law that is made here.
 """
@@ -14,37 +14,63 @@ from rheocheck.errors import InputError
 def target_law(
     logits: Float[Tensor, "*axes vocab"], sampling: SamplingConfig, *, check: bool = True
 ) -> Float64[Tensor, "*axes vocab"]:
-    """Law of the next token under a request's settings.
+    """Law of the next token under temperature and filters: the settings that need no text.
 
     Args:
       logits: [..., vocab] raw target logits of any float dtype; minus infinity is probability 0.
-      sampling: temperature, then top_k_filter, then top_p, in this order. Temperature 0 gives the
-        point mass on the largest logit, ties to the lowest token id, whatever the filters.
+      sampling: As `filter_logits` reads it. Bias, bans and penalties are
+        `rheocheck.gpu.processors`'s and refused here.
       check: Refuse bad logits, which waits for the device. Unchecked, a row with NaN, +inf or no
         finite entry gets a law of zeros.
 
     Returns:
-      [..., vocab] float64 probabilities that sum to 1. Tokens that tie with the k-th largest are
-      all kept; top_p drops the least probable tokens as long as what is dropped totals at most
-      1 - top_p, among equal ones the lower token ids first, and never the most probable one.
+      [..., vocab] float64 probabilities that sum to 1.
 
     Raises:
-      InputError: A row with NaN, +inf, or no finite entry; the message names it.
+      InputError: A row with NaN, +inf, or no finite entry; the message names it. A setting that
+        this function would ignore.
     """
+    if sampling.sees_history or sampling.logit_bias or sampling.banned_tokens:
+        raise InputError(
+            "target_law knows temperature and filters only; penalties, logit_bias and "
+            "banned_tokens need rheocheck.gpu.processors"
+        )
     if check:
         check_logits(logits, "target logits")
-    values = logits.double()
-    usable = _is_usable(logits).unsqueeze(-1)
-    values = torch.where(usable, values, 0.0)
+    return law_of(filter_logits(logits.double(), sampling))
+
+
+def law_of(values: Float64[Tensor, "*axes vocab"]) -> Float64[Tensor, "*axes vocab"]:
+    """[..., vocab] law of processed logits; zeros in rows from which none can be made."""
+    usable = _is_usable(values).unsqueeze(-1)
+    return torch.where(usable, softmax(torch.where(usable, values, 0.0)), 0.0)
+
+
+def filter_logits(
+    values: Float64[Tensor, "*axes vocab"], sampling: SamplingConfig
+) -> Float64[Tensor, "*axes vocab"]:
+    """Temperature, then top-k, top-p and min-p, in this order.
+
+    Args:
+      values: [..., vocab] float64 logits.
+      sampling: Temperature 0 keeps the largest logit alone, ties to the lowest token id, whatever
+        the filters.
+
+    Returns:
+      [..., vocab] (values - max) / temperature on tokens that are kept, minus infinity elsewhere.
+      Tokens that tie with the k-th largest are all kept; top_p drops the least probable tokens as
+      long as what is dropped totals at most 1 - top_p, among equal ones the lower token ids first,
+      and never the most probable one; min_p drops what is less than min_p times as probable as the
+      most probable token. A row with NaN, +inf or no finite entry becomes NaN.
+    """
     if sampling.temperature == 0:
         # argmax returns the first of equal entries.
-        law = torch.zeros_like(values).scatter(-1, values.argmax(-1, keepdim=True), 1.0)
-    else:
-        # Shifted before it is divided, so that a small temperature cannot overflow.
-        values = (values - values.amax(-1, keepdim=True)) / sampling.temperature
-        values = _keep_top_k(values, sampling.top_k_filter)
-        law = softmax(_keep_top_p(values, sampling.top_p))
-    return torch.where(usable, law, 0.0)
+        kept = torch.full_like(values, -torch.inf).scatter(-1, values.argmax(-1, keepdim=True), 0.0)
+        return torch.where(_is_usable(values).unsqueeze(-1), kept, torch.nan)
+    # Shifted before it is divided, so that a small temperature cannot overflow.
+    values = (values - values.amax(-1, keepdim=True)) / sampling.temperature
+    values = _keep_top_k(values, sampling.top_k_filter)
+    return _keep_min_p(_keep_top_p(values, sampling.top_p), sampling.min_p)
 
 
 def keep_filtered(
@@ -53,15 +79,15 @@ def keep_filtered(
     """Logits with minus infinity where the filters of a request leave no mass.
 
     Args:
-      logits: [..., vocab] raw target logits.
-      sampling: temperature, top_k_filter and top_p.
+      logits: [..., vocab] target logits, bias, penalties and bans applied.
+      sampling: temperature, top_k_filter, top_p and min_p.
 
     Returns:
       [..., vocab] logits whose law at the request's temperature is `target_law`; minus infinity
       everywhere in a row from which no law can be made.
     """
-    law = target_law(logits, sampling, check=False)
-    return torch.where(law > 0, logits, -torch.inf)
+    kept = filter_logits(logits.double(), sampling) > -torch.inf
+    return torch.where(kept, logits, -torch.inf)
 
 
 def softmax(values: Float64[Tensor, "*axes vocab"]) -> Float64[Tensor, "*axes vocab"]:
@@ -137,3 +163,11 @@ def _keep_top_p(values: Tensor, top_p: float) -> Tensor:
     dropped = softmax(ascending).cumsum(-1) <= 1 - top_p
     dropped[..., -1] = False
     return torch.where(torch.zeros_like(dropped).scatter(-1, order, dropped), -torch.inf, values)
+
+
+def _keep_min_p(values: Tensor, min_p: float) -> Tensor:
+    """Minus infinity on tokens less than min_p times as probable as the most probable one."""
+    if min_p == 0:
+        return values
+    law = softmax(values)
+    return torch.where(law < min_p * law.amax(-1, keepdim=True), -torch.inf, values)

@@ -1,6 +1,8 @@
 """Settings of a speculation scheme, validated once."""
 
 import itertools
+import math
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import (
@@ -9,6 +11,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    field_serializer,
     field_validator,
     model_validator,
 )
@@ -164,20 +167,125 @@ class StaticConfig(Settings):
         return nodes
 
 
-class SamplingConfig(Settings):
-    """How one request samples from its target (Hugging Face's order: temperature, top-k, top-p).
+class ProcessorConfig(Settings):
+    """What one request does to its target's logits, apart from temperature.
+
+    Applied in Hugging Face's order: logit bias, repetition penalty, frequency and presence
+    penalty, banned tokens, temperature, top-k, top-p, min-p. Penalties look at all text before the
+    token: at a drafted node that includes the path to it. The draft's law sees temperature alone,
+    which costs acceptance and leaves the output's law as it is.
 
     Attributes:
-      temperature: 0 is greedy: both target and draft become point masses.
       top_k_filter: Keep the k most probable target tokens; 0 keeps all.
       top_p: Keep the smallest set of target tokens whose mass reaches top_p; 1 keeps all.
+      min_p: Keep tokens at least min_p times as probable as the most probable one; 0 keeps all.
+      repetition_penalty: Logits of tokens that occur in prompt or output are divided by it where
+        positive, multiplied where negative, once however often they occur; 1 changes nothing.
+      presence_penalty: Subtracted once from logits of tokens that occur in the output; the prompt
+        does not count. Any finite number: the range [-2, 2] of OpenAI's interface is its own.
+      frequency_penalty: Subtracted once for each occurrence in the output; the prompt does not
+        count.
+      logit_bias: (token, bias) pairs, or a mapping, added to the logits; minus infinity bans the
+        token. No token twice.
+      banned_tokens: Token ids that get probability 0; order and repetition do not matter.
+    """
+
+    top_k_filter: int = Field(default=0, ge=0)
+    top_p: float = Field(default=1.0, gt=0.0, le=1.0, allow_inf_nan=False)
+    min_p: float = Field(default=0.0, ge=0.0, le=1.0, allow_inf_nan=False)
+    repetition_penalty: float = Field(default=1.0, gt=0.0, allow_inf_nan=False)
+    presence_penalty: float = Field(default=0.0, allow_inf_nan=False)
+    frequency_penalty: float = Field(default=0.0, allow_inf_nan=False)
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    banned_tokens: tuple[int, ...] = ()
+
+    @field_validator("logit_bias", "banned_tokens", mode="before")
+    @classmethod
+    def _as_tuple(cls, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return tuple(value.items())
+        return tuple(value) if isinstance(value, list | set | frozenset) else value
+
+    @field_validator("logit_bias")
+    @classmethod
+    def _check_bias(cls, pairs: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float], ...]:
+        seen: set[int] = set()
+        for index, (token, bias) in enumerate(pairs):
+            _check_token(index, token)
+            if token in seen:
+                raise ValueError(f"entry {index}: token {token} is given twice")
+            if math.isnan(bias) or bias == math.inf:
+                raise ValueError(f"entry {index}: a bias must be finite, or -inf to ban the token")
+            seen.add(token)
+        return tuple(sorted(pairs))
+
+    @field_validator("banned_tokens")
+    @classmethod
+    def _check_banned(cls, tokens: tuple[int, ...]) -> tuple[int, ...]:
+        for index, token in enumerate(tokens):
+            _check_token(index, token)
+        return tuple(sorted(set(tokens)))
+
+    @field_serializer("logit_bias", when_used="json")
+    def _bias_as_json(self, pairs: tuple[tuple[int, float], ...]) -> list[tuple[int, float | str]]:
+        # JSON has no infinity.
+        return [(token, bias if math.isfinite(bias) else "-inf") for token, bias in pairs]
+
+    @property
+    def sees_history(self) -> bool:
+        """The law of the next token depends on the text through a penalty, too."""
+        penalties = (self.presence_penalty, self.frequency_penalty)
+        return self.repetition_penalty != 1 or any(penalties)
+
+    @property
+    def adjusts(self) -> bool:
+        """Logits change before any filter: by bias, penalty or ban."""
+        return self.sees_history or bool(self.logit_bias) or bool(self.banned_tokens)
+
+    @property
+    def cuts(self) -> bool:
+        """A filter gives tokens probability 0 by comparing probabilities."""
+        return self.top_k_filter > 0 or self.top_p < 1 or self.min_p > 0
+
+    def bans(self) -> tuple[int, ...]:
+        """Tokens that are banned either way, ascending."""
+        biased = {token for token, bias in self.logit_bias if bias == -math.inf}
+        return tuple(sorted(biased.union(self.banned_tokens)))
+
+    def check_vocabulary(self, vocab: int) -> None:
+        """Refuse what only the vocabulary's size shows to be wrong.
+
+        Raises:
+          ConfigError: A token id outside [0, vocab), or every token banned; names the field and
+            the first offender.
+        """
+        for name, tokens in (
+            ("logit_bias", [token for token, _ in self.logit_bias]),
+            ("banned_tokens", self.banned_tokens),
+        ):
+            for index, token in enumerate(tokens):
+                if token >= vocab:
+                    raise ConfigError(
+                        f"{name}, entry {index}: token {token} is outside the vocabulary "
+                        f"[0, {vocab})"
+                    )
+        if len(self.bans()) == vocab:
+            raise ConfigError(
+                f"all {vocab} tokens of the vocabulary are banned; at least one must be left"
+            )
+
+
+class SamplingConfig(ProcessorConfig):
+    """How one request samples from its target.
+
+    Attributes:
+      temperature: 0 is greedy: both target and draft become point masses, the target's on the
+        largest logit after bias, penalties and bans.
       max_new_tokens: Length limit of the decoding loop.
       seed: Key of all randomness of a run.
     """
 
     temperature: float = Field(default=1.0, ge=0.0, allow_inf_nan=False)
-    top_k_filter: int = Field(default=0, ge=0)
-    top_p: float = Field(default=1.0, gt=0.0, le=1.0, allow_inf_nan=False)
     max_new_tokens: int = Field(default=32, ge=1)
     seed: int = Field(default=0, ge=0, lt=2**63)
 
@@ -208,3 +316,8 @@ def check_config(config: object) -> None:
         name: getattr(config, name, None) for name in SpeculationConfig.model_fields
     }
     SpeculationConfig(**values)
+
+
+def _check_token(index: int, token: int) -> None:
+    if token < 0:
+        raise ValueError(f"entry {index}: token {token} is negative")

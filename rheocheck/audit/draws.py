@@ -21,7 +21,7 @@ from torch import Tensor
 
 from rheocheck.certificate import StageResult, Verdict
 from rheocheck.config import SamplingConfig, SpeculationConfig
-from rheocheck.gpu import decoding, randomness, verification
+from rheocheck.gpu import processors, randomness, verification
 from rheocheck.gpu.decoding import RoundTrace
 
 NUM_VALUES = 2.0**53
@@ -64,6 +64,7 @@ class DrawWatcher:
         self._num_draws, self._num_pairs = 0, 0.0
         self._problem: dict[str, Any] | None = None
         self._kept: list[NDArray[np.float64]] = []
+        self._prompt_length: dict[int, int] = {}
 
     def observe(self, trace: RoundTrace) -> None:
         """Take in one round of a batch."""
@@ -110,9 +111,19 @@ class DrawWatcher:
         draws = randomness.round_uniforms(
             self._sampling.seed, trace.request, trace.round_index, self._config
         )
+        for request, text in zip(trace.request.tolist(), trace.text, strict=True):
+            self._prompt_length.setdefault(request, len(text))
+        # From the text alone: what the loop carried from round to round is not looked at.
+        fresh = processors.Processors.start(
+            self._sampling,
+            trace.text,
+            [self._prompt_length[request] for request in trace.request.tolist()],
+            trace.target_logits.shape[-1],
+            trace.target_logits.device,
+        )
         again = verification.verify(
             trace.tree, trace.target_logits, draws, self._config.rule, self._sampling.temperature,
-            process=decoding.target_process(self._sampling),
+            process=fresh.process(),
         )  # fmt: skip
         other = (again.emitted != trace.verification.emitted).any(1).nonzero()
         if not len(other):

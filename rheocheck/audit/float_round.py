@@ -23,12 +23,12 @@ from rheocheck.audit.float_draw import final_counts
 from rheocheck.config import SamplingConfig, SpeculationConfig
 from rheocheck.errors import BackendError
 from rheocheck.gpu.all_nodes import TreeLaws, laws_of, node_paths, tree_laws
-from rheocheck.gpu.decoding import target_process
 from rheocheck.gpu.expansion import Logits, expand
 from rheocheck.gpu.final_draw import Residual
 from rheocheck.gpu.node_law import NodeLaw, list_nodes
+from rheocheck.gpu.processors import Processors
 from rheocheck.gpu.randomness import RoundUniforms
-from rheocheck.gpu.row_mass import wide_enough
+from rheocheck.gpu.row_mass import Process, wide_enough
 from rheocheck.gpu.tree import Tree, grow
 from rheocheck.gpu.verification import verify
 from rheocheck.reference.choices import Choose
@@ -184,11 +184,15 @@ class _Round:
         self._choose_probes(logits)
         return logits
 
+    def _process(self, logits: Tensor) -> Process | None:
+        """The request's processors after an empty text."""
+        return Processors.start(self._sampling, [()], [0], logits.shape[-1]).process()
+
     def run(self) -> Path:
         tree = grow(self, self._uniforms, self._config, self._sampling.temperature)
         paths = _node_paths(tree)
         logits = torch.stack([self._target_logits(path) for path in paths]).unsqueeze(0)
-        temperature, process = self._sampling.temperature, target_process(self._sampling)
+        temperature, process = self._sampling.temperature, self._process(logits)
         laws = tree_laws(tree, logits, self._config.rule, temperature, process=process)
         chosen = self._walk(tree, laws, logits)
         done = verify(tree, logits, self._uniforms, self._config.rule, temperature, process=process)
@@ -236,7 +240,7 @@ class _Round:
                 break
             path, node = (*path, accepted[0]), accepted[1]
         values, temperature = logits[0, node], self._sampling.temperature
-        process = target_process(self._sampling)
+        process = self._process(logits)
         if process is not None:
             row = torch.zeros(1, dtype=torch.int64)
             values = process(wide_enough(values[None]), row, node_paths(tree)[:, node])[0]

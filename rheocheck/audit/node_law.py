@@ -23,7 +23,7 @@ from rheocheck.config import SpeculationConfig
 from rheocheck.gpu import all_nodes, expansion
 from rheocheck.gpu import tree as trees
 from rheocheck.gpu.all_nodes import node_paths
-from rheocheck.gpu.decoding import RoundTrace, target_process
+from rheocheck.gpu.decoding import RoundTrace
 from rheocheck.gpu.final_draw import dense_residual
 from rheocheck.gpu.node_law import NodeLaw, list_nodes
 from rheocheck.gpu.protocols import ForcedProbe
@@ -254,7 +254,7 @@ def _take(trace: RoundTrace, row: int, node: int) -> ReachedNode:
 def _processed(trace: RoundTrace, row: int, node: int) -> Tensor:
     """[vocab] copy of one node's target logits, as verification reads them."""
     logits = trace.target_logits[row, node].clone()
-    process = target_process(trace.sampling)
+    process = trace.processors.process()
     if process is None:
         return logits
     path = node_paths(trace.tree)[row : row + 1, node]
