@@ -1,0 +1,139 @@
+"""Batched growth and verification against one row and one node at a time.
+
+Run `python tests/benchmarks/bench_rounds.py --json out.json` on a quiet machine; one torch thread.
+Both run the same rounds on random logits that are made beforehand, with the same uniforms, and
+must decide alike but for rounding; the ratio of their times is printed. From some ten thousand
+tokens on both are bound by reading logits, and the ratio says little about loops.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+ROOT = Path(__file__).resolve().parents[2]
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+
+import torch  # noqa: E402
+from torch import Tensor  # noqa: E402
+
+from rheocheck.config import SpeculationConfig  # noqa: E402
+from rheocheck.gpu.randomness import RoundUniforms, round_uniforms  # noqa: E402
+from rheocheck.gpu.tree import Tree, grow  # noqa: E402
+from rheocheck.gpu.verification import Verification, verify  # noqa: E402
+from tests.benchmarks.plain_rounds import Outcome, plain_round  # noqa: E402
+
+STATES = 11
+
+
+class Tables:
+    """Logits by row and state; the state after a token is (3 * state + token + 1) mod STATES."""
+
+    token_ids = None
+
+    def __init__(self, batch: int, vocab: int, seed: int = 0) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        self.draft = 2.5 * torch.randn(batch, STATES, vocab, generator=generator)
+        noise = torch.randn(batch, STATES, vocab, generator=generator)
+        self.target = self.draft + 0.8 * noise
+        self.state = torch.zeros(batch, 1, dtype=torch.int64)
+
+    def root(self) -> Tensor:
+        self.state = torch.zeros_like(self.state[:, :1])
+        return self.draft[:, 0]
+
+    def extend(self, parent: Tensor, token: Tensor, valid: Tensor) -> Tensor:
+        self.state = (3 * self.state.gather(1, parent) + token + 1) % STATES
+        return self.draft[torch.arange(len(token)).unsqueeze(1), self.state]
+
+    def node_logits(self, tree: Tree) -> Tensor:
+        state = torch.zeros_like(tree.probe_rank)
+        parent = torch.nn.functional.pad(tree.parent, (1, 0))
+        token = torch.nn.functional.pad(tree.token, (1, 0))
+        for _ in range(tree.depth):
+            state[:, 1:] = ((3 * state.gather(1, parent) + token + 1) % STATES)[:, 1:]
+        return self.target[torch.arange(len(state)).unsqueeze(1), state]
+
+    def at(self, table: Tensor, row: int, path: tuple[int, ...]) -> Tensor:
+        state = 0
+        for token in path:
+            state = (3 * state + token + 1) % STATES
+        return table[row, state]
+
+
+def batched(
+    tables: Tables, draws: RoundUniforms, config: SpeculationConfig, temperature: float
+) -> tuple[Tree, Verification]:
+    """All rows at once."""
+    tree = grow(tables, draws, config, temperature, check=False)
+    return tree, verify(tree, tables.node_logits(tree), draws, config.rule, temperature)
+
+
+def plain(
+    tables: Tables, draws: RoundUniforms, config: SpeculationConfig, temperature: float, row: int
+) -> Outcome:
+    """One row."""
+    return plain_round(
+        lambda path: tables.at(tables.draft, row, path),
+        lambda path: tables.at(tables.target, row, path),
+        config, temperature, draws.probe[row], draws.accept[row], float(draws.final[row]),
+    )  # fmt: skip
+
+
+def decided(tree: Tree, done: Verification, row: int) -> Outcome:
+    """A row of the batch in the plain form."""
+    size = int(tree.valid[row].sum())
+    columns = (tree.layer, tree.parent_rank, tree.slot, tree.token)
+    layer, rank, slot, token = (column[row, :size].tolist() for column in columns)
+    keys = list(zip(layer, rank, slot, strict=True))
+    accepted = done.emitted[row, : int(done.num_accepted[row])].tolist()
+    return Outcome(list(zip(keys, token, strict=True)), tuple(accepted), int(done.final_token[row]))
+
+
+def compare(vocab: int, batch: int, rows: int, config: SpeculationConfig) -> dict[str, Any]:
+    """Times of one batch, both ways; the plain one on its first `rows` rows, scaled up."""
+    tables, temperature = Tables(batch, vocab), 0.8
+    request = torch.arange(batch)
+    draws = round_uniforms(0, request, torch.zeros_like(request), config)
+    batched(tables, draws, config, temperature)
+    times = []
+    for _ in range(3):
+        started = time.perf_counter()
+        tree, done = batched(tables, draws, config, temperature)
+        times.append(time.perf_counter() - started)
+    started = time.perf_counter()
+    found = [plain(tables, draws, config, temperature, row) for row in range(rows)]
+    plain_seconds = (time.perf_counter() - started) * batch / rows
+    different = sum(decided(tree, done, row) != found[row] for row in range(rows))
+    return {
+        "vocab": vocab, "batch": batch, "rows_compared": rows, "rows_that_differ": different,
+        "batched_ms": 1e3 * sorted(times)[1], "plain_ms": 1e3 * plain_seconds,
+        "ratio": plain_seconds / sorted(times)[1],
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    config = SpeculationConfig()
+    rows = [compare(vocab, 64, 16, config) for vocab in (32, 128, 512)]
+    rows.append(compare(32_000, 64, 4, config))
+    for row in rows:
+        print(
+            f"V = {row['vocab']:>6,}  batch {row['batch']}: batched {row['batched_ms']:8.1f} ms, "
+            f"plain {row['plain_ms']:9.1f} ms, {row['ratio']:6.1f}x; "
+            f"{row['rows_that_differ']} of {row['rows_compared']} rows decide otherwise"
+        )
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()
