@@ -36,9 +36,9 @@ class Tables:
 
     token_ids = None
 
-    def __init__(self, batch: int, vocab: int, seed: int = 0) -> None:
+    def __init__(self, batch: int, vocab: int, seed: int = 0, spread: float = 2.5) -> None:
         generator = torch.Generator().manual_seed(seed)
-        self.draft = 2.5 * torch.randn(batch, STATES, vocab, generator=generator)
+        self.draft = spread * torch.randn(batch, STATES, vocab, generator=generator)
         noise = torch.randn(batch, STATES, vocab, generator=generator)
         self.target = self.draft + 0.8 * noise
         self.state = torch.zeros(batch, 1, dtype=torch.int64)
