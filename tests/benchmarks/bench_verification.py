@@ -62,7 +62,7 @@ def instance(batch: int, vocab: int) -> tuple[Tree, Tensor, RoundUniforms]:
     tables = Tables(few, vocab, spread=PEAKED)
     tree = grow(tables, draws, config, 1.0)
     columns = {part.name: getattr(tree, part.name) for part in fields(tree)}
-    repeated = {
+    repeated: dict[str, Any] = {
         name: column.repeat(batch // few, *[1] * (column.dim() - 1))
         for name, column in columns.items()
         if isinstance(column, Tensor)
