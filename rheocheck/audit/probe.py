@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from rheocheck.audit.choices import probe_uniforms
 from rheocheck.audit.findings import StageFindings, worst_verdict
 from rheocheck.audit.regrow import RegrowFinding
+from rheocheck.audit.whitebox import what_would_do
 from rheocheck.certificate import StageResult, Verdict
 from rheocheck.gpu.decoding import RoundTrace
 from rheocheck.gpu.expansion import Role
@@ -157,6 +158,11 @@ def probe_stage(runs: Sequence[ProbeRun], has_probes: bool, replay: str) -> Stag
                     f"{sum(len(run.pits) for run in runs):,} surviving probes, {tried:,} trees "
                     f"regrown with another identity, "
                     f"{sum(item['violations'] for item in per_temperature)} probes violated"
+                    + what_would_do(
+                        verdict,
+                        units_needed(LARGEST_SHARE, ALPHA),
+                        min((len(run.regrown) for run in runs), default=0),
+                    )
                 ),
                 "statistic_is": (
                     "99 % upper bound on the share of probes whose survival, or what ranks above "

@@ -81,6 +81,7 @@ def whitebox_stage(runs: Sequence[WhiteboxRun], replay: str) -> StageFindings:
                     f"{sum(len(run.nodes) for run in runs):,} nodes, "
                     f"{sum(item['probe_outcomes'] for item in per_temperature):,} probe outcomes; "
                     f"largest TV {largest:.2g}, mean TV at most {worst_bound:.3g} at 99 %"
+                    + what_would_do(verdict, units_needed(CERTIFIED_TV, ALPHA), fewest)
                 ),
                 "statistic_is": "99 % upper bound on the mean TV over prompts, worst temperature",
                 "power_is": f"of meeting a fault that {NAMED_SHARE:.0%} of reached nodes show",
@@ -107,6 +108,13 @@ def whitebox_stage(runs: Sequence[WhiteboxRun], replay: str) -> StageFindings:
             },
         )
     )
+
+
+def what_would_do(verdict: Verdict, needed: int, prompts: int) -> str:
+    """End of the summary of a stage that lacks prompts; nothing where it does not."""
+    if verdict is not Verdict.INCONCLUSIVE:
+        return ""
+    return f"; to certify, {needed} prompts with such a node are needed and {prompts} had one"
 
 
 def _bounded(distance: float) -> float:
