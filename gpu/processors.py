@@ -172,7 +172,9 @@ class Processors:
                 )
         if sampling.banned_tokens:
             banned = torch.tensor(sampling.banned_tokens, device=values.device)
-            values = values.index_fill(-1, banned, -torch.inf)
+            # NaN or +inf at a banned token is still a broken row, which is to be refused.
+            broken = values.isnan() | (values == torch.inf)
+            values = torch.where(broken, values, values.index_fill(-1, banned, -torch.inf))
         return values
 
     def laws(

@@ -11,6 +11,7 @@ import typer
 
 from rheocheck.certificate import EXIT_CODES, INPUT_ERROR_EXIT_CODE, Verdict
 from rheocheck.cli.audit import audit
+from rheocheck.cli.bench import bench
 from rheocheck.cli.bounds import bounds
 from rheocheck.cli.certify import certify
 from rheocheck.cli.check_certificate import check_certificate
@@ -29,6 +30,7 @@ app = typer.Typer(
 app.command(name="certify")(certify)
 app.command(name="audit")(audit)
 app.add_typer(bounds)
+app.command(name="bench")(bench)
 app.command(name="check-certificate")(check_certificate)
 
 

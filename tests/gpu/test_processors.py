@@ -339,3 +339,13 @@ def test_penalties_leave_minus_infinity() -> None:
     seen = torch.ones(1, 2)
     sampling = SamplingConfig(repetition_penalty=2.0, frequency_penalty=-3.0, presence_penalty=-1.0)
     assert penalise(values, seen > 0, seen, sampling).tolist() == [[-INF, 4.5]]
+
+
+@pytest.mark.parametrize("bad", [float("nan"), INF])
+@pytest.mark.parametrize("settings", [{"banned_tokens": [1]}, {"logit_bias": {1: -INF}}])
+def test_a_ban_does_not_hide_a_broken_logit(bad: float, settings: dict[str, Any]) -> None:
+    made = Processors.start(SamplingConfig(**settings), [[0]], [1], 3)
+    logits, none = torch.tensor([[0.0, bad, 1.0]]), torch.zeros(1, 0, dtype=torch.int64)
+    assert not bool(made.adjust(logits, torch.tensor([0]), none)[0, 1].isfinite())
+    with pytest.raises(InputError, match="target logits"):
+        made.laws(logits, torch.tensor([0]), none)

@@ -1,0 +1,1 @@
+"""Throughput and phase times of drafting, tree growth and verification."""
