@@ -16,7 +16,8 @@ from rheocheck.gpu.row_mass import BLOCK
 from rheocheck.reference.float_law import UNIFORM_BITS, draw_counts
 
 _LARGEST_UNIFORM = 1.0 - 2.0**-53
-_NEAR = 7
+_NEAR = 3
+_CHUNK = 64  # blocks at a time: what is compared stays in the cache
 
 
 def final_counts(
@@ -47,33 +48,41 @@ def final_counts(
         }
     )
     inside = final_draw.token_masses(many, torch.arange(len(values)), values, temperature)
-    counts = _inside_counts(per_block, running, share, inside)
-    return counts.reshape(-1)[: len(logits)]
+    below = np.concatenate([[0.0], running[:-1]])
+    ends = np.cumsum(per_block)
+    parts = [
+        _inside_counts(
+            per_block[part], ends[part], below[part], running[-1], share[part], inside[part]
+        )
+        for part in (slice(at, at + _CHUNK) for at in range(0, len(share), _CHUNK))
+    ]
+    return np.concatenate(parts).reshape(-1)[: len(logits)]
 
 
 def _inside_counts(
     per_block: NDArray[np.int64],
-    running: NDArray[np.float64],
+    ends: NDArray[np.int64],
+    before_block: NDArray[np.float64],
+    total_mass: np.float64,
     share: NDArray[np.float64],
     inside: Tensor,
 ) -> NDArray[np.int64]:
     """[blocks, BLOCK] counts; the uniforms of a block are consecutive, so bisection counts them."""
     sums = inside.cumsum(1).numpy()
     positive = inside.numpy() > 0
-    ends = np.cumsum(per_block)
-    below = np.concatenate([[0.0], running[:-1]])[:, None]
+    below = before_block[:, None]
     divisor = np.where(share > 0, share, 1.0)[:, None]
     first, end = (ends - per_block)[:, None], ends[:, None]
 
     def before(count: NDArray[np.int64]) -> NDArray[np.bool_]:
         uniform = count.astype(np.float64) * 2.0**-UNIFORM_BITS
-        place = np.clip((uniform * running[-1] - below) / divisor, 0.0, _LARGEST_UNIFORM)
+        place = np.clip((uniform * total_mass - below) / divisor, 0.0, _LARGEST_UNIFORM)
         return np.asarray(place * sums[:, -1:] < sums)
 
     # The inverse of the rounded map is a few units off at most; where it is more, the whole block
     # is searched.
     total = np.where(sums[:, -1:] > 0, sums[:, -1:], 1.0)
-    guess = (sums / total * divisor + below) / running[-1] * 2.0**UNIFORM_BITS
+    guess = (sums / total * divisor + below) / total_mass * 2.0**UNIFORM_BITS
     near = np.clip(guess.astype(np.int64), first, end)
     low, high = np.maximum(near - _NEAR, first), np.minimum(near + _NEAR, end)
     low = np.where((low > first) & ~before(np.maximum(low - 1, 0)), first, low)
