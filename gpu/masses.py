@@ -20,6 +20,15 @@ def excess(mass: Tensor, drafted: Tensor) -> Tensor:
     return torch.where(difference > _EQUAL_WITHIN * mass, difference, 0.0)
 
 
+def probe_ratio(mass: Tensor, drafted: Tensor) -> Tensor:
+    """min(1, mass / drafted) of a token drawn from a law; 1 where they are equal up to rounding.
+
+    0 where the token has no mass.
+    """
+    has_mass = (mass > 0).to(mass.dtype)
+    return torch.where(excess(drafted, mass) > 0, ratio(mass, drafted), has_mass)
+
+
 def ratio(mass: Tensor, total: Tensor) -> Tensor:
     """min(1, mass / total); without a total 1 where there is mass and 0 where there is none."""
     has_total = total > 0

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rheocheck.config import Rule
 from rheocheck.gpu.expansion import Role
-from rheocheck.gpu.masses import excess, ratio
+from rheocheck.gpu.masses import excess, probe_ratio, ratio
 from rheocheck.gpu.several_probes import tests_in_order
 
 # Widths of listed tokens are multiples of this, so that elementwise functions treat every row alike
@@ -156,13 +156,7 @@ def node_acceptance(
 
     is_after = probe_here.cumsum(1) > 0
     acceptance = torch.where(is_after, ratio(kept, after), ratio(child_mass, before))
-    scaled_here = before * drafted
-    probe_acceptance = torch.where(
-        excess(scaled_here, child_mass) > 0,
-        ratio(child_mass, scaled_here),
-        (child_mass > 0).to(mass.dtype),
-    )
-    acceptance = torch.where(probe_here, probe_acceptance, acceptance)
+    acceptance = torch.where(probe_here, probe_ratio(child_mass, before * drafted), acceptance)
     return _normalised(order, acceptance, residual, mass, rest, nodes)
 
 

@@ -30,7 +30,7 @@ def target_law(
       InputError: A row with NaN, +inf, or no finite entry; the message names it. A setting that
         this function would ignore.
     """
-    if sampling.sees_history or sampling.logit_bias or sampling.banned_tokens:
+    if sampling.adjusts:
         raise InputError(
             "target_law knows temperature and filters only; penalties, logit_bias and "
             "banned_tokens need rheocheck.gpu.processors"

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
-from rheocheck.gpu.masses import excess, ratio
+from rheocheck.gpu.masses import excess, probe_ratio, ratio
 
 
 def tests_in_order(
@@ -53,9 +53,7 @@ def tests_in_order(
         own_law = torch.where(total > 0, law / torch.where(total > 0, total, 1.0), own)
         child, scaled = kept.gather(1, at), left * own_law
         drafted = scaled.gather(1, at)
-        sure = (excess(drafted, child) <= 0) & (child > 0)
-        as_probe = torch.where(sure, 1.0, ratio(child, drafted))
-        test_of = torch.where(drawn, as_probe, ratio(child, left))
+        test_of = torch.where(drawn, probe_ratio(child, drafted), ratio(child, left))
         acceptance.append(torch.where(here, test_of, 0.0))
         without = kept.scatter(1, at, 0.0)
         after = torch.where(drawn, excess(kept, scaled), without)

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
 from rheocheck.config import KSEQ_SCALE_STEPS, StaticConfig, StaticRule
-from rheocheck.gpu.masses import excess, ratio
+from rheocheck.gpu.masses import excess, probe_ratio
 from rheocheck.gpu.randomness import inverse_cdf
 from rheocheck.gpu.static_tree import StaticUniforms
 from rheocheck.gpu.tree import Tree
@@ -75,7 +75,7 @@ def static_node_law(
         here, at = valid[:, slot : slot + 1], rank[:, slot : slot + 1]
         scaled = left * law
         mass, drafted = kept.gather(1, at), scaled.gather(1, at)
-        acceptance.append(torch.where(here, _test(mass, drafted), 0.0))
+        acceptance.append(torch.where(here, probe_ratio(mass, drafted), 0.0))
         kept = torch.where(here, excess(kept, scaled), kept)
         left = torch.where(here, kept.sum(1, keepdim=True) + outside.unsqueeze(1), left)
         if rule == "sequoia":
@@ -175,19 +175,13 @@ def _kseq_law(
     count = valid.sum(1)
     scale = kseq_scale(on_support, draft, count, valid.shape[1]).unsqueeze(1)
     kept = torch.minimum(draft, on_support / scale)
-    test = torch.where(valid, _test(kept.gather(1, rank), draft.gather(1, rank)), 0.0)
+    test = torch.where(valid, probe_ratio(kept.gather(1, rank), draft.gather(1, rank)), 0.0)
     one = kept.sum(1, keepdim=True)
     factor = _any_of(one, count.unsqueeze(1))
     factor = torch.where(one > 0, factor / torch.where(one > 0, one, 1.0), 0.0)
     left = excess(on_support, factor * kept)
     mass = left.sum(1) + outside
     return StaticNodeLaw(test, torch.where((mass > 0).unsqueeze(1), left, on_support))
-
-
-def _test(mass: Tensor, drafted: Tensor) -> Tensor:
-    """min(1, mass / drafted); 1 also where the two are equal up to rounding."""
-    sure = (excess(drafted, mass) <= 0) & (mass > 0)
-    return torch.where(sure, 1.0, ratio(mass, drafted))
 
 
 def _any_of(one: Tensor, count: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from fractions import Fraction
 from rheocheck.config import KSEQ_SCALE_STEPS, StaticConfig
 from rheocheck.reference.draws import ROOT, Draws, NodeKey
 from rheocheck.reference.expansion import tail_law
-from rheocheck.reference.laws import ZERO, Draft, Law, Path, Target, truncate
+from rheocheck.reference.laws import ZERO, Draft, Law, Path, Target, normalised, truncate
 from rheocheck.reference.models import Models
 from rheocheck.reference.verification import probe_acceptance, residual_after_probe
 
@@ -111,9 +111,7 @@ def sample_static_round(
 
 def without_replacement(law: Law, taken: int) -> Law:
     """[rank] law of the next draw after place `taken` was drawn; all zero if nothing is left."""
-    left = [ZERO if place == taken else mass for place, mass in enumerate(law)]
-    total = sum(left, ZERO)
-    return tuple(mass / total for mass in left) if total else tuple(left)
+    return normalised([ZERO if place == taken else mass for place, mass in enumerate(law)])
 
 
 def kseq_scale(target: Sequence[Fraction], proposed: Sequence[Fraction], count: int) -> Fraction:
@@ -226,9 +224,8 @@ def _kseq_tested(
     left = list(target)
     for token, mass in zip(proposal.tokens, kept, strict=True):
         left[token] -= factor * mass
-    total = sum(left, ZERO)
-    assert total > 0 and min(left) >= 0, "all drafts were refused where one is always accepted"
-    return None, tuple(mass / total for mass in left)
+    assert any(left) and min(left) >= 0, "all drafts were refused where one is always accepted"
+    return None, normalised(left)
 
 
 def _on_vocab(tokens: Sequence[int], law: Law, vocab: int) -> Law:

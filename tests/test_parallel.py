@@ -1,5 +1,7 @@
 """Work over processes keeps its order, whatever is asked for."""
 
+import os
+
 import pytest
 
 from rheocheck.errors import InputError
@@ -30,3 +32,34 @@ def test_results_come_in_order_and_the_rest_may_be_left(
     assert [next(some) for _ in range(3)] == [0, 1, 2]
     some.close()
     assert list(some) == []
+
+
+def _pid(_task: int) -> int:
+    return os.getpid()
+
+
+def test_leaving_early_does_not_kill_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Joblib's thread that serves killed workers fails now and then."""
+    monkeypatch.setattr("joblib.cpu_count", lambda: 2)
+    before = set(in_order(_pid, ((task,) for task in range(40)), 2))
+    some = in_order(_pid, ((task,) for task in range(10**6)), 2)
+    next(some)
+    some.close()
+    assert set(in_order(_pid, ((task,) for task in range(40)), 2)) & before
+
+
+def _fails_at(task: int) -> int:
+    if task == 3:
+        raise InputError("the third")
+    return task
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_what_a_task_raises_comes_in_its_place(jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("joblib.cpu_count", lambda: 2)
+    results = in_order(_fails_at, ((task,) for task in range(40)), jobs)
+    assert [next(results) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(InputError) as caught:
+        next(results)
+    assert str(caught.value) == "the third"
+    assert list(results) == []

@@ -22,6 +22,8 @@ from rheocheck.audit.settings import AuditSettings
 from rheocheck.errors import InputError
 
 SCHEMA_VERSION = 1
+# Scores whose e-values are carried, by name and by their key in the sampled stage's rows.
+CARRIED_SCORES = (("surprisal", "surprisal"), ("draft score", "draft_score"))
 CLAIM_FIELDS = ("model", "target", "draft", "temperatures", "config", "max_new_tokens", "device")
 
 
@@ -161,7 +163,7 @@ def carried(sampled: StageFindings, carry: Carry, seed: int) -> tuple[StageFindi
     log_e = {
         f"{name} T={row['temperature']:g}": float(row[f"{key}_log_e"])
         for row in sampled.result.details["per_temperature"]
-        for name, key in (("surprisal", "surprisal"), ("draft score", "draft_score"))
+        for name, key in CARRIED_SCORES
     }
     after = carry.with_run(seed, log_e)
     p_values = {

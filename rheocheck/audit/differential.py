@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from rheocheck.audit.differential_explain import Difference, explain
 from rheocheck.audit.differential_instances import (
@@ -146,15 +147,20 @@ def run_torch(batch: Batch) -> TorchRound:
     drafter = TableDrafter(batch)
     # Called through their modules, so that what is compared is what the package runs.
     tree = gpu_tree.grow(drafter, uniforms, batch.config, batch.temperature)
+    logits = logits_at_nodes(batch, tree)
+    done = gpu_verification.verify(tree, logits, uniforms, batch.config.rule, batch.temperature)
+    return TorchRound(tree, done)
+
+
+def logits_at_nodes(batch: Batch, tree: gpu_tree.Tree) -> Tensor:
+    """[rows, nodes, vocab] target logits at the root and at each node of the batch's trees."""
     step = torch.from_numpy(batch.step)
     table = torch.zeros_like(tree.probe_rank)
     parent = torch.nn.functional.pad(tree.parent, (1, 0))
     token = torch.nn.functional.pad(tree.token, (1, 0))
-    for _ in range(batch.config.depth):
+    for _ in range(tree.depth):
         table[:, 1:] = next_table(step, table.gather(1, parent), token)[:, 1:]
-    logits = target_logits(batch)[torch.arange(len(table)).unsqueeze(1), table]
-    done = gpu_verification.verify(tree, logits, uniforms, batch.config.rule, batch.temperature)
-    return TorchRound(tree, done)
+    return target_logits(batch)[torch.arange(len(table)).unsqueeze(1), table]
 
 
 @dataclass(frozen=True, slots=True)

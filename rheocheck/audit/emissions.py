@@ -12,13 +12,13 @@ from rheocheck.audit.laws import draft_law, softmax, total_variation
 from rheocheck.audit.recording import RecordingDrafter
 from rheocheck.config import SpeculationConfig
 from rheocheck.gpu.decoding import RoundTrace
+from rheocheck.stats.cells import RANK_STARTS
 from rheocheck.stats.pit import draft_target_order, randomised_pit
 from rheocheck.stats.scores import ScoreSums, draft_score, off_support, score_sums, surprisal
 
 # Up to this vocabulary every token is a cell of its own; beyond it cells are ranks under the
 # target.
 LARGEST_TOKEN_CELLS = 1024
-RANK_EDGES = (1, 2, 3, 6, 21, 101)
 
 PlainLogits = Callable[[Sequence[Sequence[int]], Sequence[int]], Sequence[Tensor]]
 """Plain causal passes: sequences and first positions wanted -> [positions, vocab] logits each."""
@@ -226,9 +226,9 @@ def cells(
     order = np.argsort(-law, axis=1, kind="stable")
     rank = np.argmax(order == token[:, None], axis=1) + 1
     ranked = np.take_along_axis(law, order, axis=1)
-    starts = np.array(RANK_EDGES) - 1
+    starts = np.array(RANK_STARTS) - 1
     buckets = np.add.reduceat(ranked, starts, axis=1)
-    return np.searchsorted(np.array(RANK_EDGES), rank, side="right") - 1, buckets
+    return np.searchsorted(np.array(RANK_STARTS), rank, side="right") - 1, buckets
 
 
 def _worst_row(

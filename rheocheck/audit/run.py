@@ -10,7 +10,14 @@ import numpy as np
 
 from rheocheck.audit import differential, exact
 from rheocheck.audit.acceptance import TITLE, acceptance_row, compared_schemes
-from rheocheck.audit.carry import Carry, carried, claim_of, read_carry, write_carry
+from rheocheck.audit.carry import (
+    CARRIED_SCORES,
+    Carry,
+    carried,
+    claim_of,
+    read_carry,
+    write_carry,
+)
 from rheocheck.audit.choices import run_seed
 from rheocheck.audit.draws import DrawRun, draws_stage
 from rheocheck.audit.emissions import join
@@ -100,7 +107,8 @@ def _run_audit(
     watched = [run for run in runs if run.watch]
     traces = [part.trace for run in watched for part in run.parts if part.trace is not None]
     save_parts(settings.save_trace, traces)
-    sampled = _sampled(watched, pair, replay)
+    tests = TESTS_A_TEMPERATURE + (len(CARRIED_SCORES) if carry is not None else 0)
+    sampled = _sampled(watched, pair, replay, tests * len(watched))
     if carry is not None:
         sampled, evidence = carried(sampled, evidence, settings.seed)
         write_carry(carry, evidence)
@@ -276,7 +284,7 @@ def _probe(runs: Sequence[DecodingRun], settings: AuditSettings, replay: str) ->
     )
 
 
-def _sampled(runs: Sequence[DecodingRun], pair: Pair, replay: str) -> StageFindings:
+def _sampled(runs: Sequence[DecodingRun], pair: Pair, replay: str, num_tests: int) -> StageFindings:
     return sampled_stage(
         [
             SampledRun(
@@ -286,7 +294,7 @@ def _sampled(runs: Sequence[DecodingRun], pair: Pair, replay: str) -> StageFindi
             for run in runs
         ],
         str(pair.target.hf.dtype),
-        TESTS_A_TEMPERATURE * len(runs),
+        num_tests,
         replay,
     )
 

@@ -112,6 +112,7 @@ def sampled_stage(
                 "summary": (
                     f"{sum(len(run.emissions.pit) for run in runs):,} emitted tokens; detectable "
                     f"TV {detectable:.3g}; verifier against plain passes: TV at most {numerics:.2g}"
+                    + ("" if limit is not None else f", which is not judged in {dtype}")
                 ),
                 "statistic_is": (
                     "plug-in TV of the emitted tokens less its exact null mean, in null spreads; "

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rheocheck.audit.findings import LOSSY_LEVEL
+from rheocheck.stats.cells import RANK_STARTS
 from rheocheck.stats.chi_square import bucket_chi_square
 from rheocheck.stats.pit import draft_target_order, randomised_pit, uniformity
 from rheocheck.stats.scores import (
@@ -26,8 +27,6 @@ from rheocheck.stats.token_calibration import TokenCalibration, token_calibratio
 from rheocheck.traces.laws import Laws
 from rheocheck.traces.reader import Batch
 
-# First ranks, under the law, of the rank buckets; the last one holds the rest.
-RANK_EDGES = (1, 2, 3, 6, 21, 101)
 RANK_NAMES = ("1", "2", "3-5", "6-20", "21-100", "101 and more, or not listed")
 
 Values = NDArray[np.float64]
@@ -131,13 +130,13 @@ class Ranks:
 
     name: str = "ranks"
     needs_draft: bool = False
-    counts: Values = field(default_factory=lambda: np.zeros(len(RANK_EDGES)))
+    counts: Values = field(default_factory=lambda: np.zeros(len(RANK_STARTS)))
     laws: list[Values] = field(default_factory=list)
 
     def observe(self, laws: Laws, uniform: Values) -> None:
         """Add the tokens' ranks."""
         bucket, law = rank_buckets(laws)
-        self.counts = self.counts + np.bincount(bucket, minlength=len(RANK_EDGES))
+        self.counts = self.counts + np.bincount(bucket, minlength=len(RANK_STARTS))
         self.laws.append(law)
 
     @property
@@ -218,17 +217,17 @@ def rank_buckets(laws: Laws) -> tuple[NDArray[np.int64], Values]:
     rows = np.arange(len(column))
     own = law[rows, column][:, None]
     before = (body > own) | ((body == own) & (np.arange(num_columns) < column[:, None]))
-    rank = np.where(is_rest, RANK_EDGES[-1], before.sum(axis=1) + 1)
-    kept = min(num_columns, RANK_EDGES[-1] - 1)
+    rank = np.where(is_rest, RANK_STARTS[-1], before.sum(axis=1) + 1)
+    kept = min(num_columns, RANK_STARTS[-1] - 1)
     # Only the largest hundred need an order.
     top = -np.sort(np.partition(-body, kept - 1, axis=1)[:, :kept], axis=1) if kept else body
-    padded = np.zeros((len(column), RANK_EDGES[-1] - 1))
+    padded = np.zeros((len(column), RANK_STARTS[-1] - 1))
     padded[:, :kept] = top
-    sums = np.add.reduceat(padded, np.array(RANK_EDGES[:-1]) - 1, axis=1)
+    sums = np.add.reduceat(padded, np.array(RANK_STARTS[:-1]) - 1, axis=1)
     last = np.maximum(law.sum(axis=1) - sums.sum(axis=1), 0.0)
-    bucket = np.searchsorted(np.array(RANK_EDGES), rank, side="right") - 1
+    bucket = np.searchsorted(np.array(RANK_STARTS), rank, side="right") - 1
     # A law of at most a hundred listed tokens has nothing in the last bucket but rounding.
-    empty = (num_columns < RANK_EDGES[-1]) & ((laws.ids is None) | (law[:, -1] == 0))
+    empty = (num_columns < RANK_STARTS[-1]) & ((laws.ids is None) | (law[:, -1] == 0))
     return bucket, np.column_stack([sums, np.where(empty & (bucket < len(sums[0])), 0.0, last)])
 
 

@@ -1,6 +1,7 @@
 """Rounds on random laws: drafting, growth and verification without any model."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -55,27 +56,32 @@ class Measured:
 
 
 class RandomLaws:
-    """Draft and target logits by state; a token leads from one state to the next."""
+    """Draft and target logits by state; a token leads from one state to the next.
+
+    Attributes:
+      draft: [batch, states, vocab] logits.
+      target: [batch, states, vocab] logits.
+    """
 
     token_ids = None
 
-    def __init__(self, workload: Workload) -> None:
+    def __init__(self, batch: int, vocab: int, seed: int, spread: float = SPREAD) -> None:
         """Make the tables of every row."""
-        generator = torch.Generator().manual_seed(workload.seed)
-        shape = (workload.batch, NUM_STATES, workload.vocab)
-        self._draft = SPREAD * torch.randn(shape, generator=generator)
-        self._target = self._draft + NOISE * torch.randn(shape, generator=generator)
-        self._state = torch.zeros(workload.batch, 1, dtype=torch.int64)
+        generator = torch.Generator().manual_seed(seed)
+        shape = (batch, NUM_STATES, vocab)
+        self.draft = spread * torch.randn(shape, generator=generator)
+        self.target = self.draft + NOISE * torch.randn(shape, generator=generator)
+        self._state = torch.zeros(batch, 1, dtype=torch.int64)
 
     def root(self) -> Tensor:
         """[batch, vocab] draft logits."""
         self._state = torch.zeros_like(self._state[:, :1])
-        return self._draft[:, 0]
+        return self.draft[:, 0]
 
     def extend(self, parent: Tensor, token: Tensor, valid: Tensor) -> Tensor:
         """[batch, width, vocab] draft logits."""
-        self._state = (3 * self._state.gather(1, parent) + token + 1) % NUM_STATES
-        return self._draft[torch.arange(len(token)).unsqueeze(1), self._state]
+        self._state = next_state(self._state.gather(1, parent), token)
+        return self.draft[torch.arange(len(token)).unsqueeze(1), self._state]
 
     def target_logits(self, tree: Tree) -> Tensor:
         """[batch, nodes, vocab] target logits at the root and every node."""
@@ -83,8 +89,13 @@ class RandomLaws:
         parent = torch.nn.functional.pad(tree.parent, (1, 0))
         token = torch.nn.functional.pad(tree.token, (1, 0))
         for _ in range(tree.depth):
-            state[:, 1:] = ((3 * state.gather(1, parent) + token + 1) % NUM_STATES)[:, 1:]
-        return self._target[torch.arange(len(state)).unsqueeze(1), state]
+            state[:, 1:] = next_state(state.gather(1, parent), token)[:, 1:]
+        return self.target[torch.arange(len(state)).unsqueeze(1), state]
+
+
+def next_state(state: Any, token: Any) -> Any:
+    """State after a token; numbers, or tensors of one shape."""
+    return (3 * state + token + 1) % NUM_STATES
 
 
 def measure(config: SpeculationConfig | StaticConfig, workload: Workload) -> Measured:
@@ -97,7 +108,7 @@ def measure(config: SpeculationConfig | StaticConfig, workload: Workload) -> Mea
     Returns:
       Times and counts. A static tree's verification reads dense laws of all its nodes.
     """
-    laws = RandomLaws(workload)
+    laws = RandomLaws(workload.batch, workload.vocab, workload.seed)
     request = torch.arange(workload.batch)
     for number in range(-1, workload.rounds):
         if number <= 0:  # the first round warms up

@@ -91,7 +91,6 @@ def _stage(name: str, measured: Measured, replay: str, settings: dict[str, Any])
             "accepted": measured.accepted,
             "nodes": measured.nodes,
             "torch_threads": torch.get_num_threads(),
-            "peak_memory_bytes": peak_memory(),
         },
     )
 

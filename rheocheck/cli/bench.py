@@ -65,15 +65,18 @@ def bench(
     replay = shlex.join(["rheocheck", "bench", *words])
     started = time.perf_counter()
     stages = _run(settings, config, sampling, replay)
+    from rheocheck.bench.stages import peak_memory
+
     report = Report(
         command="bench",
         verdict=Verdict.NO_EVIDENCE,
         settings=settings,
         stages=stages,
+        facts={"peak_memory_bytes": peak_memory()},
         environment=environment(),
         seconds=time.perf_counter() - started,
     )
-    _print(stages, Console(highlight=False))
+    _print(report, Console(highlight=False))
     if json_file is not None:
         report.write_json(json_file)
     raise typer.Exit(EXIT_CODES[report.verdict])
@@ -114,10 +117,11 @@ def _run(settings: dict[str, Any], config: Any, sampling: Any, replay: str) -> l
     return found
 
 
-def _print(stages: list[StageResult], console: Any) -> None:
+def _print(report: Report, console: Any) -> None:
     """One table a kind of laws, one line a scheme: milliseconds a round and row by phase."""
     from rich.table import Table
 
+    stages = report.stages
     for laws in dict.fromkeys(stage.name.partition(": ")[0] for stage in stages):
         rows = [stage for stage in stages if stage.name.startswith(f"{laws}: ")]
         phases = list(dict.fromkeys(p for row in rows for p in row.details["milliseconds_a_round"]))
@@ -139,7 +143,7 @@ def _print(stages: list[StageResult], console: Any) -> None:
             )  # fmt: skip
         console.print(table)
         console.print()
-    peak = max(stage.details["peak_memory_bytes"] for stage in stages)
+    peak = report.facts["peak_memory_bytes"]
     console.print(
         f"Peak memory of the process {peak / 2**20:,.0f} MiB. Accepted draft tokens a round; the "
         "token that ends it is not counted."

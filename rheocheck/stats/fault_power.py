@@ -21,11 +21,13 @@ from numpy.typing import NDArray
 from scipy import optimize, special, stats
 
 from rheocheck.errors import InputError
+from rheocheck.stats.chi_square import MIN_EXPECTED, pool_cells
 from rheocheck.stats.power import DEFAULT_POWER
 from rheocheck.stats.scores import TILTS, score_moments
 
 Laws = NDArray[np.float64]
 LARGEST_SAMPLES = 1e18
+SIZE_STEP = 1.05
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -205,7 +207,9 @@ def pit_noncentrality(
 
 
 def cell_noncentrality(target_cells: Laws, fault_cells: Laws) -> tuple[float, int]:
-    """Noncentrality a sample, and degrees of freedom, of `chi_square.bucket_chi_square`.
+    """Noncentrality a sample, and degrees of freedom, of a chi-square over these very cells.
+
+    `chi_square.bucket_chi_square` pools cells first, by the expected count: see `cell_samples`.
 
     Args:
       target_cells: [contexts, cells] null laws of the cell.
@@ -222,6 +226,39 @@ def cell_noncentrality(target_cells: Laws, fault_cells: Laws) -> tuple[float, in
     kept = values > 1e-9 * max(float(values[-1]), 1e-300)
     part = vectors[:, kept].T @ shift
     return float((part**2 / values[kept]).sum()), int(kept.sum())
+
+
+def cell_samples(
+    target_cells: Laws, fault_cells: Laws, alpha: float, power: float = DEFAULT_POWER
+) -> float:
+    """Samples at which `chi_square.bucket_chi_square` has `power`, its pooling included.
+
+    The test pools cells that expect few draws, so what it can see grows with the sample. Sizes are
+    tried in steps of 5 % from two draws a cell on, each with the cells that it leaves.
+
+    Args:
+      target_cells: [contexts, cells] null laws of the cell.
+      fault_cells: [contexts, cells] laws under the fault.
+      alpha: Level of the test.
+      power: Probability of rejection asked for.
+
+    Returns:
+      The size, by the noncentral chi-square; infinite where LARGEST_SAMPLES would not do.
+    """
+    _check_shapes(target_cells, fault_cells)
+    expected = target_cells.mean(axis=0)
+    size, seen, needed = 2.0 * MIN_EXPECTED, b"", math.inf
+    while size < LARGEST_SAMPLES:
+        cell = pool_cells(size * expected)
+        if cell.tobytes() != seen:
+            seen = cell.tobytes()
+            membership = np.eye(int(cell.max()) + 1)[cell]
+            found = cell_noncentrality(target_cells @ membership, fault_cells @ membership)
+            needed = noncentrality_samples(*found, alpha, power) if found[1] else math.inf
+        if needed <= size:
+            return max(needed, size / SIZE_STEP)
+        size *= SIZE_STEP
+    return math.inf
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,13 +48,14 @@ def pearson(
     Returns:
       The test. "exact": the probability of a statistic at least as large, over all outcomes.
       "chi-square": approximate. "monte carlo": (1 + hits) / (1 + draws), valid at every number of
-      draws and never 0. The last two discrete ones reject at most as often as their level says. An
+      draws and never 0. "exact" and "monte carlo" reject at most as often as their level says. An
       outcome of probability 0 that was drawn makes the statistic infinite and the p-value 0. No
       draws, or one outcome with all the mass: p-value 1.
 
     Raises:
       LawError: `law` is no law.
-      InputError: `counts` are none, or an exact null was asked for that is too large.
+      InputError: `counts` are none, no Monte Carlo draws, or an exact null was asked for that is
+        too large.
     """
     return _goodness_of_fit("pearson", counts, law, rng, minimum, method, draws)
 
@@ -83,6 +84,8 @@ def _goodness_of_fit(
     method: Method,
     draws: int,
 ) -> GoodnessOfFit:
+    if draws < 1:
+        raise InputError(f"draws = {draws}: at least 1 required")
     null = checked_law(law)
     observed = checked_counts(counts, len(null))
     num_samples = int(observed.sum())

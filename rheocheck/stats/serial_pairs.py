@@ -27,7 +27,8 @@ class SerialPairs:
       statistic: Chi-square over the 10 x 10 grid, about its uniform law; None below 500 pairs.
       df: 99, or 0 where there is no statistic.
       p_value: Upper tail; 1 where there is no statistic.
-      correlation: Of the pairs' normal scores; a description. 0 for fewer than two pairs.
+      correlation: Mean product of the pairs' normal scores, whose null mean is 0: a description,
+        which may pass 1. 0 for fewer than two pairs.
     """
 
     num_pairs: int

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rheocheck.errors import InputError
+from rheocheck.stats.chi_square import MIN_EXPECTED
 from rheocheck.stats.inputs import checked_level
-
-MIN_EXPECTED = 5.0
 
 
 @dataclass(frozen=True, slots=True)

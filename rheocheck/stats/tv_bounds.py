@@ -7,7 +7,8 @@ Two kinds of bound:
 * **Convexity.** TV(., p) is convex and E f = r, so by Jensen TV(r, p) <= E TV(f, p), and changing
   one draw moves TV(f, p) by at most 1/n, so by McDiarmid TV(f, p) falls below its mean by more than
   sqrt(ln(1/alpha) / 2n) with probability at most alpha. No term for the size of the vocabulary: it
-  is already in the plug-in distance's own upward bias. It never exceeds the others.
+  is already in the plug-in distance's own upward bias. With two outcomes or more it never exceeds
+  the others.
 * **Balls around f.** A radius with TV(f, r) <= radius at level alpha, and the triangle inequality.
   They also bound the distance to any law chosen after the draws were seen.
 
@@ -71,7 +72,7 @@ def upper_bound(
       counts: [outcomes] independent draws of one law, counted.
       law: [outcomes] the law compared with, fixed before the draws were seen.
       alpha: Error probability.
-      method: Which bound; the default is the smallest for every outcome.
+      method: Which bound; the default is the smallest wherever there are two outcomes or more.
 
     Returns:
       The bound; 1 for no draws.

@@ -27,16 +27,15 @@ if str(ROOT) not in sys.path:
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
+from rheocheck.bench.random_laws import RandomLaws  # noqa: E402
 from rheocheck.config import SpeculationConfig  # noqa: E402
 from rheocheck.gpu.all_nodes import tree_laws  # noqa: E402
 from rheocheck.gpu.expansion import expand  # noqa: E402
 from rheocheck.gpu.randomness import RoundUniforms, inverse_cdf, round_uniforms  # noqa: E402
 from rheocheck.gpu.tree import Tree, grow  # noqa: E402
 from rheocheck.gpu.verification import verify  # noqa: E402
-from tests.benchmarks.bench_rounds import Tables  # noqa: E402
 
 SPREAD = 2.5
-PEAKED = 6.0  # of the laws that are verified: some two drafted tokens are accepted a round
 VOCABULARIES, BATCHES, ROWS = (32_000, 128_256), (1, 8, 64), (10, 80, 640)
 SUPPORTS = (128, 256, 512, 1024)
 MOST_TREES = 8  # larger batches repeat these
@@ -59,7 +58,7 @@ def instance(batch: int, vocab: int) -> tuple[Tree, Tensor, RoundUniforms]:
     few = min(batch, MOST_TREES)
     request = torch.arange(few)
     draws = round_uniforms(0, request, torch.zeros_like(request), config)
-    tables = Tables(few, vocab, spread=PEAKED)
+    tables = RandomLaws(few, vocab, 0)
     tree = grow(tables, draws, config, 1.0)
     columns = {part.name: getattr(tree, part.name) for part in fields(tree)}
     repeated: dict[str, Any] = {
@@ -71,7 +70,7 @@ def instance(batch: int, vocab: int) -> tuple[Tree, Tensor, RoundUniforms]:
     draws = round_uniforms(0, request, torch.zeros_like(request), config)
     logits = torch.empty(batch, config.budget + 1, vocab)
     for start in range(0, batch, few):
-        logits[start : start + few] = tables.node_logits(tree)
+        logits[start : start + few] = tables.target_logits(tree)
     return replace(tree, **repeated), logits, draws
 
 
@@ -125,11 +124,10 @@ def resident(name: str) -> int:
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith(name))
 
 
-def dense_expansion(logits: Tensor, uniform: Tensor) -> Tensor:
+def dense_expansion(logits: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
     """What drawing from the whole vocabulary costs when done well: one softmax, one inversion."""
     law = logits.softmax(-1)
-    top = law.topk(10, dim=-1)
-    return inverse_cdf(law, uniform.to(law.dtype)) + top.indices[..., 0]
+    return law.topk(10, dim=-1).indices, inverse_cdf(law, uniform.to(law.dtype))
 
 
 def expansion_row(rows: int, vocab: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Calibration: null runs of every statistic of rheocheck.stats, and coverage of every bound.
+"""Calibration: null runs of the functions of rheocheck.stats, and coverage of every bound.
 
     python tests/benchmarks/calibration.py --runs 10000 --out reports/gallery
 

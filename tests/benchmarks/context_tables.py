@@ -9,10 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rheocheck.stats.cells import RANK_STARTS, cell_law, rank_cell
 from rheocheck.stats.pit import draft_target_order, target_order
-
-# Ranks under the target at which a bucket begins: 1, 2, 3-5, 6-20, 21-100, rest.
-RANK_EDGES = (0, 1, 2, 5, 20, 100)
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -57,12 +55,7 @@ class Contexts:
 
     def bucket_laws(self) -> Floats:
         """[contexts, buckets] law of each context's bucket."""
-        return np.stack(
-            [
-                np.bincount(bucket, law, minlength=len(RANK_EDGES))
-                for bucket, law in zip(self.bucket, self.target, strict=True)
-            ]
-        )
+        return cell_law(self.target, self.bucket, len(RANK_STARTS))
 
 
 def running_sums(laws: Floats) -> Floats:
@@ -76,15 +69,13 @@ def tabulated(target: Floats, draft: Floats) -> Contexts:
     """Prepare the tables of these laws, [contexts, vocab] each."""
     ratio = draft_target_order(target, draft)
     descending = target_order(target)
-    rank = np.argsort(np.argsort(descending, axis=1, kind="stable"), axis=1, kind="stable")
-    bucket = np.searchsorted(np.array(RANK_EDGES), rank, side="right") - 1
     return Contexts(
         target,
         draft,
         running_sums(target),
         _mass_before(target, ratio),
         _mass_before(target, descending),
-        bucket.astype(np.int64),
+        rank_cell(target),
     )
 
 

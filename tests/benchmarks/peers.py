@@ -20,6 +20,7 @@ draft, or the test alone does; the residual is replaced by the target, or goes t
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -279,6 +280,14 @@ def peer_check(statistics: Statistics, num_samples: int = 300) -> dict[str, Any]
     return {"installed": True, "version": version(name), "largest_difference": largest}
 
 
+def _times(ratio: dict[str, Any]) -> str:
+    """Three figures; a ratio that is only a lower bound is cut, never rounded up."""
+    if not ratio["at_least"]:
+        return f"{ratio['ratio']:.3g}"
+    unit = 10.0 ** (math.floor(math.log10(ratio["ratio"])) - 2)
+    return f"at least {math.floor(ratio['ratio'] / unit) * unit:.3g}"
+
+
 def markdown(record: dict[str, Any]) -> str:
     """The table as text."""
     lines = [
@@ -306,10 +315,7 @@ def markdown(record: dict[str, Any]) -> str:
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     lines += ["", "Samples of each peer over those of the best of the three scores:", ""]
     for fault, ratios in record["ratios"].items():
-        parts = [
-            f"{'at least ' if ratio['at_least'] else ''}{ratio['ratio']:.3g} times ({peer})"
-            for peer, ratio in ratios.items()
-        ]
+        parts = [f"{_times(ratio)} times ({peer})" for peer, ratio in ratios.items()]
         lines.append(f"* {fault}: " + ", ".join(parts))
     check = record["peer"]
     lines += [

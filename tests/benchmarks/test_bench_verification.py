@@ -8,11 +8,12 @@ from tests.benchmarks.bench_verification import dense_expansion, instance, verif
 def test_the_instances_accept_and_the_row_has_its_figures() -> None:
     row = verification_row(2, 700)
     assert {"walk_ratio", "all_nodes_ratio", "extra_memory", "accepted"} <= row.keys()
-    assert row["walk_ratio"] > 0 and row["all_nodes_ratio"] > 0
+    assert row["accepted"] > 0
     tree, logits, _ = instance(16, 300)
     assert logits.shape == (16, 60, 300) and tree.token.shape[0] == 16
 
 
 def test_the_dense_expansion_draws_from_the_whole_vocabulary() -> None:
-    drawn = dense_expansion(torch.tensor([[0.0, 1.0, 2.0] + [-9.0] * 20]), torch.tensor([0.99]))
-    assert int(drawn) == 2 + 2
+    logits = torch.tensor([[0.0, 1.0, 2.0] + [-9.0] * 20])
+    top, drawn = dense_expansion(logits, torch.tensor([0.05]))
+    assert top[0, :3].tolist() == [2, 1, 0] and drawn.tolist() == [0]

@@ -3,10 +3,11 @@
 import pytest
 import torch
 
+from rheocheck.bench.random_laws import RandomLaws
 from rheocheck.config import RULES, Rule, SpeculationConfig
 from rheocheck.gpu.randomness import round_uniforms
 from tests.benchmarks import plain_rounds
-from tests.benchmarks.bench_rounds import Tables, batched, decided, plain
+from tests.benchmarks.bench_rounds import SPREAD, batched, decided, plain
 
 SCHEMES = ((3, 1, 6, 3), (2, 0, 4, 2), (4, 2, 9, 2), (2, 2, 5, 3), (3, 1, 0, 2), (1, 0, 3, 3))
 
@@ -17,7 +18,7 @@ def num_different(rule: Rule, vocab: int = 12, batch: int = 32) -> int:
         config = SpeculationConfig(
             top_k=top_k, num_top=num_top, budget=budget, depth=depth, support_size=9, rule=rule
         )
-        tables, request = Tables(batch, vocab, number), torch.arange(batch)
+        tables, request = RandomLaws(batch, vocab, number, SPREAD), torch.arange(batch)
         draws = round_uniforms(number, request, torch.zeros_like(request), config)
         tree, done = batched(tables, draws, config, 0.8)
         different += sum(

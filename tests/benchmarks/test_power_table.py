@@ -59,7 +59,8 @@ def test_both_ways_of_drawing_agree(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_page_has_a_line_a_fault(rows: list[dict[str, Any]], tmp_path: Path) -> None:
-    text = markdown(rows, {"contexts": 12, "vocab": 800, "seed": 0, "accept_rate": 0.7})
+    facts = {"contexts": 12, "vocab": 800, "seed": 0, "accept_rate": 0.7, "replicates": 150}
+    text = markdown(rows, facts)
     assert all(f"| {mutant.name} |" in text for mutant in MUTANTS)
     figure(rows, tmp_path / "power.svg")
     assert (tmp_path / "power.svg").read_text().startswith("<?xml")

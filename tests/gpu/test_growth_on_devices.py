@@ -94,6 +94,8 @@ def test_growth_compiles_to_one_graph() -> None:
 
 
 @pytest.mark.nightly
+# Torch's own: inductor imports a module that uses it.
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("config", CONFIGS)
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 def test_growth_compiles_with_every_backend(backend: str, config: SpeculationConfig) -> None:

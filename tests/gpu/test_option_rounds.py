@@ -60,16 +60,14 @@ def test_torch_decides_as_the_exact_twin_on_many_rounds(options: dict[str, Any])
 
 
 def first_law_for_all(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Every probe is tested against the first one's law."""
+    """Every probe is tested against the first one's law: each test begins with that law anew."""
 
     def faulty(mass: Any, rest: Any, law: Any, place: Any, valid: Any, is_probe: Any) -> Any:
-        padded = torch.nn.functional.pad(law, (0, 1))
-        # The token that a rejection takes out of the law is put back by a spare column.
         kept, tests = mass, []
         for test in range(place.shape[1]):
             part = slice(test, test + 1)
             accept, left = original(
-                kept, rest, padded[:, :-1], place[:, part], valid[:, part], is_probe[:, part]
+                kept, rest, law, place[:, part], valid[:, part], is_probe[:, part]
             )
             tests.append(accept)
             total = left.sum(1, keepdim=True) + rest.unsqueeze(1)

@@ -211,9 +211,22 @@ def test_steps_of_the_pass_change_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     assert torch.equal(whole.residual.rest, parts.residual.rest)
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("rule", ["rheo", "rrsw"])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_it_compiles_into_one_graph(backend: str, rule: Rule) -> None:
+    check_compiled(backend, rule)
+
+
+@pytest.mark.nightly
+# Torch's own: inductor imports a module that uses it.
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("rule", ["rheo", "rrsw", "onehot"])
+def test_fused_kernels_decide_alike(rule: Rule) -> None:
+    check_compiled("inductor", rule)
+
+
+def check_compiled(backend: str, rule: Rule) -> None:
+    """Walk and parallel walk in one graph, against the walk as it stands."""
     tree, logits, uniforms = a_round(1, 12, 6)
     torch._dynamo.reset()
 

@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 import torch
 
+from rheocheck.audit.differential import logits_at_nodes
 from rheocheck.audit.differential_instances import (
     LARGEST_UNIFORM,
     Batch,
     ExactRow,
     TableDrafter,
     make_batch,
-    next_table,
-    target_logits,
 )
 from rheocheck.config import STATIC_RULES, SamplingConfig, StaticConfig, StaticRule
 from rheocheck.gpu import static_verification
@@ -60,14 +59,8 @@ def torch_rounds(
     batch: Batch, config: StaticConfig, draws: StaticUniforms
 ) -> tuple[Tree, Verification]:
     tree = grow_static(TableDrafter(batch), draws, config, batch.temperature)
-    step = torch.from_numpy(batch.step)
-    table = torch.zeros_like(tree.probe_rank)
-    parent = torch.nn.functional.pad(tree.parent, (1, 0))
-    token = torch.nn.functional.pad(tree.token, (1, 0))
-    for _ in range(config.depth):
-        table[:, 1:] = next_table(step, table.gather(1, parent), token)[:, 1:]
-    laws = target_law(target_logits(batch), SamplingConfig(temperature=batch.temperature))
-    laws = laws[torch.arange(len(table)).unsqueeze(1), table]
+    sampling = SamplingConfig(temperature=batch.temperature)
+    laws = target_law(logits_at_nodes(batch, tree), sampling)
     return tree, verify_static(tree, laws, draws, config)
 
 

@@ -3,13 +3,15 @@
 import importlib
 import inspect
 import pkgutil
+import sys
+from typing import Any
 
 import numpy as np
 import pytest
 
 import rheocheck.stats
 from rheocheck.stats.pit import draft_target_order, randomised_pit, target_order
-from rheocheck.stats.scores import above_target, draft_score, score_terms, surprisal
+from rheocheck.stats.scores import above_target, draft_score, score_sums, score_terms, surprisal
 from tests.benchmarks.calibration import judge, kinds, null_p_values
 from tests.benchmarks.calibration_cases import (
     FAMILIES,
@@ -131,6 +133,39 @@ def test_tables_equal_the_shipped_functions() -> None:
         assert fast.deviation == pytest.approx(whole.deviation, abs=1e-12)
         assert fast.variance == pytest.approx(whole.variance)
         assert fast.cumulant == pytest.approx(whole.cumulant)
+        assert fast.total().z == pytest.approx(score_sums(law, score, token).z)
+    # The bucket by hand: the rank under the target, ties by token id.
+    starts = np.array([1, 2, 3, 6, 21, 101])
+    for context in range(5):
+        by_rank = sorted(range(400), key=lambda one: (-found.target[context, one], one))
+        ranks = {one: place for place, one in enumerate(by_rank, start=1)}
+        for one in range(400):
+            assert found.bucket[context, one] == (starts <= ranks[one]).sum() - 1
+        shares = np.bincount(found.bucket[context], found.target[context], minlength=6)
+        assert found.bucket_laws()[context] == pytest.approx(shares)
+
+
+def test_every_function_that_is_listed_runs() -> None:
+    """A label that no null run enters would say more than is done."""
+
+    class Fresh(ManyContexts):
+        DRAWS_EACH = 20
+
+    entered: set[str] = set()
+
+    def watch(frame: Any, event: str, argument: Any) -> None:
+        module = str(frame.f_globals.get("__name__", ""))
+        if event == "call" and module.startswith("rheocheck.stats."):
+            entered.add(f"{module.removeprefix('rheocheck.stats.')}.{frame.f_code.co_name}")
+
+    families = [family for family in FAMILIES if family is not ManyContexts]
+    sys.setprofile(watch)
+    try:
+        setattr(Fresh, "contexts", tabulated(*synthetic_contexts(6, 300, 20)))  # noqa: B010
+        null_p_values(1, 7, [*families, Fresh])
+    finally:
+        sys.setprofile(None)
+    assert exercised() - entered == set()
 
 
 def test_draws_follow_the_laws() -> None:

@@ -12,6 +12,7 @@ from rheocheck.stats.eprocess import EProcess, chernoff_p
 from rheocheck.stats.fault_power import (
     ScoreShift,
     cell_noncentrality,
+    cell_samples,
     chernoff_samples,
     detectable_share,
     expected_stop,
@@ -112,6 +113,25 @@ def test_cell_noncentrality_is_the_drift_of_the_bucket_test() -> None:
     assert fit.df == df == 5
     drift = noncentrality * len(rows)
     assert fit.statistic - df == pytest.approx(drift, abs=6 * math.sqrt(2 * df + 4 * drift))
+
+
+def test_cell_samples_count_the_pooling() -> None:
+    """A rare cell that a fault fills is pooled away in a small sample."""
+    target = np.array([[0.999, 0.001]])
+    fault = np.array([[0.9, 0.1]])
+    unpooled = noncentrality_samples(*cell_noncentrality(target, fault), 1e-6)
+    needed = cell_samples(target, fault, 1e-6)
+    # The rare cell stands by itself from 5 / 0.001 draws on.
+    assert unpooled < 100 and 5000 / 1.05 <= needed <= 5000 * 1.05
+    for size, found in ((round(unpooled), False), (round(1.06 * needed), True)):
+        counts = np.round(size * fault[0]).astype(int)
+        counts[0] += size - counts.sum()
+        fit = bucket_chi_square(counts, np.repeat(target, size, axis=0))
+        assert (fit.p_value <= 1e-6) == found
+    even, tilted = np.full((1, 4), 0.25), np.array([[0.3, 0.2, 0.25, 0.25]])
+    plain = noncentrality_samples(*cell_noncentrality(even, tilted), 1e-6)
+    assert cell_samples(even, tilted, 1e-6) == pytest.approx(plain, rel=0.06)
+    assert cell_samples(even, even, 1e-6) == math.inf
 
 
 def test_noncentrality_samples_invert_the_detectable_distance() -> None:
