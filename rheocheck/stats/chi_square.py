@@ -119,17 +119,22 @@ def bucket_chi_square(
         return GoodnessOfFit(0.0, 0, 1.0, num_samples, num_cells, "scaled chi-square")
     inverse = (vectors[:, kept] / values[kept]) @ vectors[:, kept].T
     statistic = float(deviation @ inverse @ deviation)
-    variance = _quadratic_form_variance(pooled, inverse, df)
+    variance = quadratic_form_variance(pooled, inverse, df)
     # scale * chi2(shape) has mean df and the exact variance.
     scale = variance / (2.0 * df)
     p_value = float(stats.chi2.sf(statistic / scale, df / scale))
     return GoodnessOfFit(statistic, df, p_value, num_samples, num_cells, "scaled chi-square")
 
 
-def _quadratic_form_variance(
-    laws: NDArray[np.float64], form: NDArray[np.float64], rank: int
+def quadratic_form_variance(
+    laws: NDArray[np.float64],
+    form: NDArray[np.float64],
+    rank: int,
+    visits: NDArray[np.float64] | float = 1.0,
 ) -> float:
     """Variance of d' form d for d = sum of independent (unit vector - law), form = S^+.
+
+    `visits` says how many draws each law has, one if it is not given.
 
     With w_c = unit(x_c) - P_c it is 2 tr((form S)^2) + sum_c [E (w_c' form w_c)^2 - (tr form S_c)^2
     - 2 tr((form S_c)^2)], and the first term is 2 * rank because form S is a projection.
@@ -143,4 +148,4 @@ def _quadratic_form_variance(
     trace_of_square = (
         ((laws @ form**2) * laws).sum(axis=1) - 2.0 * (laws * image**2).sum(axis=1) + inner**2
     )
-    return float(2.0 * rank + (fourth - trace**2 - 2.0 * trace_of_square).sum())
+    return float(2.0 * rank + (visits * (fourth - trace**2 - 2.0 * trace_of_square)).sum())

@@ -5,7 +5,7 @@ target law p_c. Samples are spread evenly over contexts like these. Every statis
 independent terms, so its power follows from the terms' moments under both laws:
 
 * a score: mean shift and the variances under p and r, normal approximation;
-* a chi-square: noncentrality a sample;
+* a chi-square: noncentrality a sample (over cells with their pooling: see `cell_power`);
 * an e-process: growth rate of each tilt, and the sample at which the mean path crosses.
 
 "Samples" are tokens, one a context visit. All approximations are of the power; none enters a
@@ -21,13 +21,11 @@ from numpy.typing import NDArray
 from scipy import optimize, special, stats
 
 from rheocheck.errors import InputError
-from rheocheck.stats.chi_square import MIN_EXPECTED, pool_cells
 from rheocheck.stats.power import DEFAULT_POWER
 from rheocheck.stats.scores import TILTS, score_moments
 
 Laws = NDArray[np.float64]
 LARGEST_SAMPLES = 1e18
-SIZE_STEP = 1.05
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -204,61 +202,6 @@ def pit_noncentrality(
         bins += np.diff(np.interp(edges, levels, below))
     shares = bins / len(target)
     return float((((shares - 1.0 / num_bins) ** 2) * num_bins).sum())
-
-
-def cell_noncentrality(target_cells: Laws, fault_cells: Laws) -> tuple[float, int]:
-    """Noncentrality a sample, and degrees of freedom, of a chi-square over these very cells.
-
-    `chi_square.bucket_chi_square` pools cells first, by the expected count: see `cell_samples`.
-
-    Args:
-      target_cells: [contexts, cells] null laws of the cell.
-      fault_cells: [contexts, cells] laws under the fault.
-
-    Returns:
-      d' S^+ d for d the mean shift of the cells and S the mean of diag P_c - P_c P_c'; its rank.
-    """
-    _check_shapes(target_cells, fault_cells)
-    shift = (fault_cells - target_cells).mean(axis=0)
-    covariance = np.diag(target_cells.mean(axis=0))
-    covariance -= target_cells.T @ target_cells / len(target_cells)
-    values, vectors = np.linalg.eigh(covariance)
-    kept = values > 1e-9 * max(float(values[-1]), 1e-300)
-    part = vectors[:, kept].T @ shift
-    return float((part**2 / values[kept]).sum()), int(kept.sum())
-
-
-def cell_samples(
-    target_cells: Laws, fault_cells: Laws, alpha: float, power: float = DEFAULT_POWER
-) -> float:
-    """Samples at which `chi_square.bucket_chi_square` has `power`, its pooling included.
-
-    The test pools cells that expect few draws, so what it can see grows with the sample. Sizes are
-    tried in steps of 5 % from two draws a cell on, each with the cells that it leaves.
-
-    Args:
-      target_cells: [contexts, cells] null laws of the cell.
-      fault_cells: [contexts, cells] laws under the fault.
-      alpha: Level of the test.
-      power: Probability of rejection asked for.
-
-    Returns:
-      The size, by the noncentral chi-square; infinite where LARGEST_SAMPLES would not do.
-    """
-    _check_shapes(target_cells, fault_cells)
-    expected = target_cells.mean(axis=0)
-    size, seen, needed = 2.0 * MIN_EXPECTED, b"", math.inf
-    while size < LARGEST_SAMPLES:
-        cell = pool_cells(size * expected)
-        if cell.tobytes() != seen:
-            seen = cell.tobytes()
-            membership = np.eye(int(cell.max()) + 1)[cell]
-            found = cell_noncentrality(target_cells @ membership, fault_cells @ membership)
-            needed = noncentrality_samples(*found, alpha, power) if found[1] else math.inf
-        if needed <= size:
-            return max(needed, size / SIZE_STEP)
-        size *= SIZE_STEP
-    return math.inf
 
 
 @dataclass(frozen=True, slots=True)

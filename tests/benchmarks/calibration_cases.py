@@ -421,7 +421,7 @@ FAMILIES: tuple[type[Family], ...] = (OneLaw, ManyContexts, Bounds, StaleLaws)
 
 NO_STATISTICS: Mapping[str, str] = {
     "cells": "cells and their laws; the chi-square over them is calibrated",
-    "fault_power": "powers, tested against simulation",
+    "cell_power", "fault_power": "powers, tested against simulation",
     "inputs": "checks",
     "mutants": "faulty laws",
     "sizing": "sample sizes",
@@ -431,6 +431,7 @@ NO_STATISTICS: Mapping[str, str] = {
 
 NOT_STATISTICS: Mapping[str, str] = {
     "betting.units_needed": "a sample size",
+    "chi_square.quadratic_form_variance": "a null variance; test_the_second_moment_is_exact",
     "eprocess.from_json": "reads a state",
     "pit.randomised_pit": "looked up; test_tables_equal_the_shipped_functions",
     "scores.score_terms": "looked up; test_tables_equal_the_shipped_functions",

@@ -23,6 +23,7 @@ import numpy as np  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 from scipy import stats  # noqa: E402
 
+from rheocheck.stats.cell_power import cell_power, cell_samples  # noqa: E402
 from rheocheck.stats.cells import (  # noqa: E402
     NUM_DECADES,
     RANK_STARTS,
@@ -33,7 +34,6 @@ from rheocheck.stats.cells import (  # noqa: E402
 from rheocheck.stats.chi_square import bucket_chi_square, pool_cells  # noqa: E402
 from rheocheck.stats.fault_power import (  # noqa: E402
     ScoreShift,
-    cell_samples,
     chernoff_samples,
     expected_stop,
     likelihood_ratio,
@@ -141,25 +141,20 @@ def measured_cell_power(
     for row in np.flatnonzero(visits):
         share = np.maximum(law[row], 0.0)
         counts += rng.multinomial(int(visits[row]), share / share.sum(), size=replicates)
-    cell = pool_cells(visits @ null)
-    membership = np.eye(int(cell.max()) + 1)[cell]
-    null_cells, law_cells = null @ membership, law @ membership
-    covariance = np.diag(visits @ null_cells)
-    covariance -= (null_cells * visits[:, None]).T @ null_cells
-    values, vectors = np.linalg.eigh(covariance)
-    kept = values > max(1e-3, 1e-9 * float(values[-1]))
-    df = int(kept.sum())
-    if df == 0:
-        return 0.0, 0.0, int(visits.sum())
-    bar = float(stats.chi2.isf(ALPHA, df))
-    drift = (visits @ (law_cells - null_cells)) @ vectors[:, kept]
-    computed = float(stats.ncx2.sf(bar, df, float((drift**2 / values[kept]).sum())))
+    computed = cell_power(null, law, visits, ALPHA)
     if visits.sum() <= SHIPPED_TEST:
         rows = np.repeat(null, visits.astype(np.int64), axis=0)
         rejected = [bucket_chi_square(count, rows).p_value <= ALPHA for count in counts]
-    else:
-        along = (counts @ membership - visits @ null_cells) @ vectors[:, kept]
-        rejected = list((along**2 / values[kept]).sum(axis=1) > bar)
+        return float(np.mean(rejected)), computed, int(visits.sum())
+    cell = pool_cells(visits @ null)
+    membership = np.eye(int(cell.max()) + 1)[cell]
+    cells = null @ membership
+    covariance = np.diag(visits @ cells) - (cells * visits[:, None]).T @ cells
+    values, vectors = np.linalg.eigh(covariance)
+    kept = values > max(1e-3, 1e-9 * float(values[-1]))
+    bar = float(stats.chi2.isf(ALPHA, int(kept.sum())))
+    along = (counts @ membership - visits @ cells) @ vectors[:, kept]
+    rejected = list((along**2 / values[kept]).sum(axis=1) > bar)
     return float(np.mean(rejected)), computed, int(visits.sum())
 
 
@@ -266,8 +261,7 @@ def markdown(rows: list[Row], facts: Row) -> str:
         " *measured*: power of the best score, and of cells where they are best, at the"
         " computed size, by drawing tokens; in brackets the power computed for those visits;"
         " **off**: the two are more than five points apart. Cells are pooled as the test pools"
-        " them. Their computed power is the noncentral chi-square's, which ignores the fault's own"
-        " variance.",
+        " them.",
         "",
         "| fault | mean TV | " + " | ".join(header) + " |",
         "|---" * (len(header) + 2) + "|",

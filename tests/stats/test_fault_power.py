@@ -7,12 +7,9 @@ import pytest
 from numpy.typing import NDArray
 
 from rheocheck.errors import InputError, LawError
-from rheocheck.stats.chi_square import bucket_chi_square
 from rheocheck.stats.eprocess import EProcess, chernoff_p
 from rheocheck.stats.fault_power import (
     ScoreShift,
-    cell_noncentrality,
-    cell_samples,
     chernoff_samples,
     detectable_share,
     expected_stop,
@@ -102,36 +99,6 @@ def test_pit_noncentrality_is_that_of_the_binned_values() -> None:
     measured = float((20 * (shares - 0.05) ** 2).sum()) - 19 / len(rows)
     assert pit_noncentrality(target, leak, order) == pytest.approx(measured, rel=0.1)
     assert pit_noncentrality(target, target, order) == pytest.approx(0.0, abs=1e-12)
-
-
-def test_cell_noncentrality_is_the_drift_of_the_bucket_test() -> None:
-    target, _, leak = contexts(40, 6, 4)
-    noncentrality, df = cell_noncentrality(target, leak)
-    rows = np.arange(200_000) % 40
-    token = draw(leak[rows], np.random.default_rng(5))
-    fit = bucket_chi_square(np.bincount(token, minlength=6), target[rows])
-    assert fit.df == df == 5
-    drift = noncentrality * len(rows)
-    assert fit.statistic - df == pytest.approx(drift, abs=6 * math.sqrt(2 * df + 4 * drift))
-
-
-def test_cell_samples_count_the_pooling() -> None:
-    """A rare cell that a fault fills is pooled away in a small sample."""
-    target = np.array([[0.999, 0.001]])
-    fault = np.array([[0.9, 0.1]])
-    unpooled = noncentrality_samples(*cell_noncentrality(target, fault), 1e-6)
-    needed = cell_samples(target, fault, 1e-6)
-    # The rare cell stands by itself from 5 / 0.001 draws on.
-    assert unpooled < 100 and 5000 / 1.05 <= needed <= 5000 * 1.05
-    for size, found in ((round(unpooled), False), (round(1.06 * needed), True)):
-        counts = np.round(size * fault[0]).astype(int)
-        counts[0] += size - counts.sum()
-        fit = bucket_chi_square(counts, np.repeat(target, size, axis=0))
-        assert (fit.p_value <= 1e-6) == found
-    even, tilted = np.full((1, 4), 0.25), np.array([[0.3, 0.2, 0.25, 0.25]])
-    plain = noncentrality_samples(*cell_noncentrality(even, tilted), 1e-6)
-    assert cell_samples(even, tilted, 1e-6) == pytest.approx(plain, rel=0.06)
-    assert cell_samples(even, even, 1e-6) == math.inf
 
 
 def test_noncentrality_samples_invert_the_detectable_distance() -> None:
