@@ -421,7 +421,8 @@ FAMILIES: tuple[type[Family], ...] = (OneLaw, ManyContexts, Bounds, StaleLaws)
 
 NO_STATISTICS: Mapping[str, str] = {
     "cells": "cells and their laws; the chi-square over them is calibrated",
-    "cell_power", "fault_power": "powers, tested against simulation",
+    "cell_power": "powers, tested against simulation",
+    "fault_power": "powers, tested against simulation",
     "inputs": "checks",
     "mutants": "faulty laws",
     "sizing": "sample sizes",
