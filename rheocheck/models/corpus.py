@@ -1,10 +1,12 @@
-"""Training text of the tiny pair: reading, splitting by file, and cutting prompts.
+"""Training text of the tiny pair: reading, splitting by file, and drawing prompts.
 
 Whole files are held out, so that neither the evaluation nor a prompt has a neighbour in training.
 """
 
 import hashlib
+import itertools
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +20,9 @@ from rheocheck.models.tiny_pair import END_OF_TEXT
 SUFFIXES = (".rst", ".rst.txt", ".txt")
 # Of 256 equally likely hash values: a tenth of the files, of any size.
 HELD_OUT_OF_256 = 26
-MIN_PROMPT_BYTES, MAX_PROMPT_BYTES = 24, 80
+# In characters.
+MIN_PROMPT_LENGTH, MAX_PROMPT_LENGTH = 24, 80
+PROMPT_KEY = "rheocheck prompts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,47 +81,61 @@ def as_tokens(documents: Iterable[Document]) -> NDArray[np.int64]:
     return np.concatenate(parts)
 
 
-def extract_prompts(documents: Sequence[Document], count: int) -> list[str]:
-    """Cut `count` prompts out of the documents, spread evenly over all lines that qualify.
+def draw_prompts(documents: Sequence[Document], count: int, key: str = PROMPT_KEY) -> list[str]:
+    """Draw `count` prompts from the documents, independently and with replacement.
 
-    A prompt is the beginning of a line of prose, cut at a word boundary, 24 to 80 printable ASCII
-    bytes. Where it is cut depends on a hash of the line, so the lengths vary but never change.
+    The population: every pair of a word of the documents and a length of 24 to 80 characters whose
+    piece of text, from the beginning of that word on, so long and then cut back to the end of its
+    last whole word, lies in one document and still has 24 characters. Each draw is uniform on the
+    pairs, so a prompt may occur twice. Line breaks are kept as they stand.
 
     Args:
-      documents: Where to cut from, in this order.
-      count: How many; at least 1.
+      documents: Where to draw from, in this order; bytes that are no UTF-8 are replaced.
+      count: How many; at least 0.
+      key: Draw k is a function of SHA-256(key, k), the same on every machine.
 
     Returns:
-      Distinct prompts, ordered by a hash, so that any first few come from all over the text.
+      The prompts in the order of the draws: fewer are the first of more.
 
     Raises:
-      InputError: Fewer lines qualify.
+      InputError: No pair qualifies.
     """
-    candidates: dict[str, None] = {}
-    for document in documents:
-        for line in document.text.decode("utf-8", errors="replace").splitlines():
-            prompt = cut_prompt(line)
-            if prompt is not None:
-                candidates[prompt] = None
-    if len(candidates) < count:
-        raise InputError(f"{count} prompts asked for, but only {len(candidates)} lines qualify")
-    ordered = list(candidates)
-    chosen = [ordered[index * len(ordered) // count] for index in range(count)]
-    return sorted(chosen, key=lambda prompt: hashlib.sha256(prompt.encode()).digest())
+    texts = [document.text.decode("utf-8", errors="replace") for document in documents]
+    begins = [(text, match.start()) for text in texts for match in re.finditer(r"\S+", text)]
+    lengths = range(MIN_PROMPT_LENGTH, MAX_PROMPT_LENGTH + 1)
+    if not any(_cut(text, begin, length) for text, begin in begins for length in lengths):
+        raise InputError(
+            f"{len(begins)} words in {len(documents)} documents, none of which begins a piece of "
+            f"{MIN_PROMPT_LENGTH} to {MAX_PROMPT_LENGTH} characters; one is required"
+        )
+    found: list[str] = []
+    for number in itertools.count():
+        if len(found) == count:
+            return found
+        digest = hashlib.sha256(f"{key} {number}".encode()).digest()
+        text, begin = begins[_below(digest[:16], len(begins))]
+        # Refused pairs are drawn again, which leaves the draw uniform on the others.
+        prompt = _cut(text, begin, lengths[_below(digest[16:], len(lengths))])
+        if prompt is not None:
+            found.append(prompt)
+    raise AssertionError("the numbers have no end")
 
 
-def cut_prompt(line: str) -> str | None:
-    """The beginning of a line of prose, or None where the line is none or too short."""
-    if not line[:1].isalpha() or not line.isascii() or not line.isprintable():
+def _cut(text: str, begin: int, length: int) -> str | None:
+    """The piece without its unfinished last word, or None where too little is left."""
+    end = begin + length
+    if end > len(text):
         return None
-    if sum(c.isalpha() or c == " " for c in line) < 0.85 * len(line):
-        return None
-    span = MAX_PROMPT_BYTES - MIN_PROMPT_BYTES + 1
-    limit = MIN_PROMPT_BYTES + int.from_bytes(hashlib.sha256(line.encode()).digest()[:4]) % span
-    # The space after the last word is looked for one byte beyond the limit, then dropped.
-    cut = line.rfind(" ", 0, limit + 1)
-    prompt = line[: max(cut, 0)].rstrip()
-    return prompt if len(prompt) >= MIN_PROMPT_BYTES else None
+    piece = text[begin:end]
+    if end < len(text) and not text[end].isspace():
+        piece = piece[: max((match.start() for match in re.finditer(r"\s", piece)), default=0)]
+    piece = piece.rstrip()
+    return piece if len(piece) >= MIN_PROMPT_LENGTH else None
+
+
+def _below(digest: bytes, bound: int) -> int:
+    """A number below `bound` from 16 random bytes; uniform up to bound / 2**128."""
+    return int.from_bytes(digest) * bound >> 128
 
 
 def write_prompts(prompts: Sequence[str], path: Path) -> None:

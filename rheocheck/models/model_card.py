@@ -79,7 +79,8 @@ The reStructuredText sources of Python 3.11's documentation, Debian package `pyt
 ({num_files:.0f} files, {total:,} bytes). Copyright Python Software Foundation; Python Software
 Foundation License Version 2 (see NOTICE). Whole files are held out by a hash of their name:
 {corpus["held_out_files"]} files, {corpus["held_out_bytes"]:,} bytes, {held_out:.1f} %. Evaluation
-and the audit's prompts use these alone.
+and the audit's prompts use these alone: each prompt is an independent draw from a population of
+pieces of these files, which `rheocheck/audit/data/README.md` defines.
 
 ## Recipe
 

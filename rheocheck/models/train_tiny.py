@@ -27,11 +27,11 @@ from torch import Tensor, nn
 from rheocheck.gpu.eagle3 import Eagle3Head
 from rheocheck.gpu.eagle3_loading import load_head
 from rheocheck.models import tiny_recipe as recipe
-from rheocheck.models.corpus import Corpus, as_tokens, extract_prompts, read_corpus, write_prompts
+from rheocheck.models.corpus import Corpus, as_tokens, draw_prompts, read_corpus, write_prompts
+from rheocheck.models.draw_prompts import NUM_PROMPTS
 from rheocheck.models.model_card import Training, render_card
 from rheocheck.models.stages import Stage, train
 
-NUM_PROMPTS = 640
 EVALUATION_WINDOWS = 1024
 # Of the minutes asked for; the rest goes to the head.
 TARGET_SHARE = 0.62
@@ -73,7 +73,7 @@ def train_pair(options: argparse.Namespace, log: Callable[[str], None]) -> None:
     out, seed = options.out, options.seed
     corpus = read_corpus(options.corpus)
     training = as_tokens(corpus.training)
-    write_prompts(extract_prompts(corpus.held_out, NUM_PROMPTS), out / "prompts.jsonl")
+    write_prompts(draw_prompts(corpus.held_out, NUM_PROMPTS), out / "prompts.jsonl")
     token_ids = recipe.frequent_tokens(training, recipe.DRAFT_VOCAB)
     target_stage, head_stage = plan_stages(options, training, token_ids)
     work = out / "work"

@@ -42,7 +42,7 @@ def test_the_script_makes_a_pair_that_loads_and_resumes(
     assert head.config.draft_vocab_size == recipe.DRAFT_VOCAB
     assert head.config.aux_layers == (2, 4, 5)
     assert head.fc.weight.dtype == torch.float32
-    assert len((out / "prompts.jsonl").read_text().splitlines()) == 640
+    assert len((out / "prompts.jsonl").read_text().splitlines()) == 4800
     card = (out / "MODEL_CARD.md").read_text()
     assert "| target | 1 | 8 x 256 |" in card
     weights = (out / "draft" / "model.safetensors").read_bytes()
