@@ -25,20 +25,21 @@ class Prompt:
     text: str
 
 
-def read_prompts(path: Path | None, count: int) -> list[Prompt]:
+def read_prompts(path: Path | None, count: int, *, all_of_them: bool = False) -> list[Prompt]:
     """The first `count` prompts of a file.
 
     Args:
       path: A `.jsonl` file (each line a string, or an object with a string `prompt` or `text`), any
         other file as text with one prompt a line, or None for the committed prompts.
       count: At least 1; fewer are returned where the file has fewer.
+      all_of_them: Refuse a file that has fewer.
 
     Returns:
       Prompts in the file's order. A last line without text, as most editors leave, is no prompt.
 
     Raises:
-      InputError: The file is missing, is no UTF-8, holds no prompt, or a line is empty or
-        malformed; the message names the line.
+      InputError: The file is missing, is no UTF-8, holds no prompt or fewer than were required, or
+        a line is empty or malformed; the message names the line.
     """
     name, content = _read(path)
     lines = content.split("\n")
@@ -46,6 +47,11 @@ def read_prompts(path: Path | None, count: int) -> list[Prompt]:
         lines.pop()
     if not lines:
         raise InputError(f"{name} is empty: at least one prompt is required, one a line")
+    if all_of_them and len(lines) < count:
+        raise InputError(
+            f"{name} has {len(lines):,} prompts, {count:,} were asked for: ask for no more than it "
+            "has, or leave the number out to use as many as there are"
+        )
     as_json = path is None or path.suffix == ".jsonl"
     found = []
     for number, line in enumerate(lines[:count], start=1):

@@ -1,15 +1,14 @@
 """The audit of a pair: its stages, their order, and the verdict on the whole."""
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from rheocheck.audit import differential, exact
-from rheocheck.audit.acceptance import TITLE, acceptance_row, compared_schemes
+from rheocheck.audit.acceptance import TITLE, acceptance_row
 from rheocheck.audit.carry import (
     CARRIED_SCORES,
     Carry,
@@ -18,54 +17,39 @@ from rheocheck.audit.carry import (
     read_carry,
     write_carry,
 )
-from rheocheck.audit.choices import run_seed
+from rheocheck.audit.decoding_runs import (
+    DecodingRun,
+    ProgressCallback,
+    decode_runs,
+    decoding_runs,
+)
 from rheocheck.audit.draws import DrawRun, draws_stage
 from rheocheck.audit.emissions import join
 from rheocheck.audit.findings import StageFindings, run_verdict, settle
 from rheocheck.audit.greedy import greedy_stage
 from rheocheck.audit.pair import PairSource, load_pair
+from rheocheck.audit.pilot import Notice, duration, measure_pace
 from rheocheck.audit.probe import ProbeRun, probe_stage
 from rheocheck.audit.prompts import Prompt, read_prompts
 from rheocheck.audit.sampled import SampledRun, sampled_stage
-from rheocheck.audit.settings import AuditSettings
-from rheocheck.audit.tasks import PROMPTS_PER_TASK, Task, TaskFindings, one_thread, run_tasks
+from rheocheck.audit.settings import FEWEST_PROMPTS, AuditSettings
+from rheocheck.audit.tasks import PROMPTS_PER_TASK, one_thread
 from rheocheck.audit.trace_saving import localisation, prepare_folder, save_parts
 from rheocheck.audit.whitebox import WhiteboxRun, whitebox_stage
 from rheocheck.certificate import Report, StageResult, Verdict, environment
-from rheocheck.config import SpeculationConfig
 from rheocheck.errors import InputError
 from rheocheck.models.registry import Pair
+from rheocheck.parallel import num_processes
 
-ProgressCallback: TypeAlias = Callable[[str, int, int], None]
 # p-values of the run: one a temperature from the probe stage and four from the sampled one.
 TESTS_A_TEMPERATURE = 5
-
-
-@dataclass(frozen=True, slots=True)
-class DecodingRun:
-    """All prompts under one scheme at one temperature.
-
-    Attributes:
-      name: Unique within the audit.
-      scheme: Name of the scheme.
-      config: The scheme.
-      temperature: Of the requests.
-      watch: Its rounds feed the stages.
-      parts: Findings of its tasks, in order.
-    """
-
-    name: str
-    scheme: str
-    config: SpeculationConfig
-    temperature: float
-    watch: bool
-    parts: list[TaskFindings] = field(default_factory=list)
 
 
 def run_audit(
     settings: AuditSettings,
     progress: ProgressCallback | None = None,
     carry: Path | None = None,
+    notice: Notice | None = None,
 ) -> Report:
     """Audit a pair.
 
@@ -73,6 +57,7 @@ def run_audit(
       settings: What to examine.
       progress: Called with (what, units done, units in all).
       carry: File of evidence from earlier runs, read before this one and written after it.
+      notice: Called with a sentence on what is about to be done, where that takes long.
 
     Returns:
       The report. It does not depend on `settings.jobs`.
@@ -82,16 +67,23 @@ def run_audit(
         prompts, a carry that is damaged, of other settings or counts this run already.
     """
     with one_thread():
-        return _run_audit(settings, progress, carry)
+        return _run_audit(settings, progress, carry, notice)
 
 
 def _run_audit(
-    settings: AuditSettings, progress: ProgressCallback | None, carry: Path | None
+    settings: AuditSettings,
+    progress: ProgressCallback | None,
+    carry: Path | None,
+    notice: Notice | None,
 ) -> Report:
     started = time.perf_counter()
     prepare_folder(settings.save_trace)
     source = PairSource.of(settings)
-    texts = read_prompts(settings.prompts, settings.num_prompts)
+    texts = read_prompts(
+        settings.prompts,
+        settings.wanted_prompts,
+        all_of_them=settings.num_prompts is not None,
+    )
     claim = claim_of(settings, [prompt.text for prompt in texts])
     evidence = read_carry(carry, claim) if carry is not None else Carry(claim)
     evidence.check_seed(settings.seed)
@@ -99,11 +91,12 @@ def _run_audit(
     prompts = _encode(texts, settings, pair)
     jobs = settings.jobs if settings.device == "cpu" else 1
     replay = settings.replay()
+    runs = decoding_runs(settings, len(prompts))
+    expected = _expected_seconds(settings, source, prompts, runs, jobs, notice)
 
     findings = [StageFindings(exact.exact_stage(True, settings.seed, jobs, progress))]
     findings.append(StageFindings(_differential(settings, progress)))
-    runs = _decoding_runs(settings)
-    decoding_seconds = _decode(settings, source, prompts, runs, jobs, progress)
+    decoding_seconds = decode_runs(settings, source, prompts, runs, jobs, progress)
     watched = [run for run in runs if run.watch]
     traces = [part.trace for run in watched for part in run.parts if part.trace is not None]
     save_parts(settings.save_trace, traces)
@@ -113,7 +106,7 @@ def _run_audit(
         sampled, evidence = carried(sampled, evidence, settings.seed)
         write_carry(carry, evidence)
     findings += [
-        _whitebox(watched, replay),
+        _whitebox(watched, settings),
         _probe(watched, settings, replay),
         sampled,
         StageFindings(_draws(watched, replay)),
@@ -132,6 +125,7 @@ def _run_audit(
             "acceptance_title": TITLE,
             "num_prompts": len(prompts),
             "decoding_seconds": decoding_seconds,
+            "expected_decoding_seconds": expected,
             "model": pair.paths.name,
         },
         localisation=localisation(settings.save_trace, traces, stages, verdict),
@@ -159,59 +153,27 @@ def _encode(texts: Sequence[Prompt], settings: AuditSettings, pair: Pair) -> lis
     return encoded
 
 
-def _decoding_runs(settings: AuditSettings) -> list[DecodingRun]:
-    """The audited scheme at every temperature, and the compared ones at the first."""
-    schemes = compared_schemes(settings.config)
-    names = {config: name for name, config in schemes.items()}
-    audited = names.get(settings.config, f"as audited ({settings.config.rule})")
-    runs = [
-        DecodingRun(f"audit T={value:g}", audited, settings.config, value, watch=True)
-        for value in settings.temperatures
-    ]
-    first = settings.temperatures[0]
-    runs += [
-        DecodingRun(f"{name} T={first:g}", name, config, first, watch=False)
-        for name, config in schemes.items()
-        if settings.compare_schemes and config != settings.config
-    ]
-    return runs
-
-
-def _decode(
+def _expected_seconds(
     settings: AuditSettings,
     source: PairSource,
     prompts: Sequence[tuple[int, ...]],
     runs: Sequence[DecodingRun],
     jobs: int,
-    progress: ProgressCallback | None,
-) -> float:
-    """Decode all runs, filling their parts; seconds taken."""
-    started = time.perf_counter()
-    chosen = np.random.default_rng(settings.seed).permutation(len(prompts))
-    regrown = {int(index) for index in chosen[: settings.regrow_prompts]}
-    tasks = [
-        Task(
-            pair=source,
-            run=run.name,
-            config=run.config,
-            temperature=run.temperature,
-            max_new_tokens=settings.max_new_tokens,
-            seed=run_seed(settings.seed, number),
-            requests=tuple(range(begin, min(begin + PROMPTS_PER_TASK, len(prompts)))),
-            prompts=tuple(prompts[begin : begin + PROMPTS_PER_TASK]),
-            regrow=frozenset(regrown.intersection(range(begin, begin + PROMPTS_PER_TASK))),
-            watch=run.watch,
-            save=settings.save_trace,
+    notice: Notice | None,
+) -> float | None:
+    """Say how long a large run decodes; None for a run of the usual size, which is not measured."""
+    if len(prompts) <= FEWEST_PROMPTS:
+        return None
+    expected = measure_pace(settings, source, prompts).expected_seconds(runs, jobs)
+    if notice is not None:
+        names = " and ".join(f"T = {value:g}" for value in settings.temperatures)
+        notice(
+            f"{len(prompts):,} prompts at {names}, to certify a mean TV of "
+            f"{100 * settings.certify:.12g} %: decoding takes about {duration(expected)} in "
+            f"{num_processes(jobs)} process(es), by the pace of the first {PROMPTS_PER_TASK} "
+            "prompts; the other stages take a minute"
         )
-        for number, run in enumerate(runs)
-        for begin in range(0, len(prompts), PROMPTS_PER_TASK)
-    ]
-    by_name = {run.name: run for run in runs}
-    for done, found in enumerate(run_tasks(tasks, jobs), start=1):
-        by_name[found.run].parts.append(found)
-        if progress is not None:
-            progress("decoding", done, len(tasks))
-    return time.perf_counter() - started
+    return expected
 
 
 def _differential(settings: AuditSettings, progress: ProgressCallback | None) -> StageResult:
@@ -257,13 +219,14 @@ def _greedy(
     )
 
 
-def _whitebox(runs: Sequence[DecodingRun], replay: str) -> StageFindings:
+def _whitebox(runs: Sequence[DecodingRun], settings: AuditSettings) -> StageFindings:
     return whitebox_stage(
         [
             WhiteboxRun(run.temperature, [node for part in run.parts for node in part.nodes])
             for run in runs
         ],
-        replay,
+        settings.replay(),
+        settings.certify,
     )
 
 

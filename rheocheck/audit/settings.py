@@ -1,5 +1,7 @@
 """Settings of one audit, validated once."""
 
+import math
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +9,15 @@ from pydantic import Field, field_validator
 
 from rheocheck.config import Rule, Settings, SpeculationConfig
 from rheocheck.errors import ConfigError
+from rheocheck.stats.betting import units_needed
 
 DEFAULT_TEMPERATURES = (1.0, 0.7)
-DEFAULT_NUM_PROMPTS = 500
+# Mean total variation that the white box certifies, by default and deep, and its error probability.
+DEFAULT_CERTIFIED_TV, DEEP_CERTIFIED_TV = 0.01, 0.001
+WHITEBOX_ALPHA = 0.01
+# Prompts beyond those that the bound needs, of which a few may lack a node with children.
+PROMPT_MARGIN = 1.02
+FEWEST_PROMPTS = 500
 DEFAULT_MAX_NEW_TOKENS = 16
 
 
@@ -21,7 +29,10 @@ class AuditSettings(Settings):
       target: Folder of a target checkpoint, or None for the registry's.
       draft: Folder of a draft head, or None for the registry's.
       prompts: File of prompts, or None for the committed ones.
-      num_prompts: The first so many prompts are used.
+      num_prompts: The first so many prompts are used, which the file must have. None: as many as
+        `certify` needs and a few more, at least 500; all of them where the file has fewer.
+      certify: Mean total variation that the white box is to certify at 99 %: below 1, and not below
+        1e-6, the largest distance at which a node still counts as exact.
       temperatures: Each is audited by itself; at least one, all positive.
       config: The scheme under audit.
       max_new_tokens: Length of each decoded continuation.
@@ -38,7 +49,8 @@ class AuditSettings(Settings):
     target: Path | None = None
     draft: Path | None = None
     prompts: Path | None = None
-    num_prompts: int = Field(default=DEFAULT_NUM_PROMPTS, ge=1)
+    num_prompts: int | None = Field(default=None, ge=1)
+    certify: float = Field(default=DEFAULT_CERTIFIED_TV, ge=1e-6, lt=1.0)
     temperatures: tuple[float, ...] = DEFAULT_TEMPERATURES
     config: SpeculationConfig = Field(default_factory=SpeculationConfig)
     max_new_tokens: int = Field(default=DEFAULT_MAX_NEW_TOKENS, ge=1)
@@ -75,6 +87,14 @@ class AuditSettings(Settings):
             raise ValueError("a temperature is given twice")
         return values
 
+    @property
+    def wanted_prompts(self) -> int:
+        """How many prompts are to be decoded, whether the file has them or not."""
+        if self.num_prompts is not None:
+            return self.num_prompts
+        needed = units_needed(self.certify, WHITEBOX_ALPHA)
+        return max(FEWEST_PROMPTS, math.ceil(PROMPT_MARGIN * needed))
+
     def as_json(self) -> dict[str, Any]:
         """The settings as JSON values, for the report."""
         values: dict[str, Any] = self.model_dump(mode="json")
@@ -85,9 +105,11 @@ class AuditSettings(Settings):
         words = ["rheocheck audit", f"--model {self.model}"]
         for name in ("target", "draft", "prompts"):
             if getattr(self, name) is not None:
-                words.append(f"--{name} {_quote(str(getattr(self, name)))}")
-        words.append(f"--num-prompts {self.num_prompts}")
-        words += [f"--temperature {value:g}" for value in self.temperatures]
+                words.append(f"--{name} {shlex.quote(str(getattr(self, name)))}")
+        if self.num_prompts is not None:
+            words.append(f"--num-prompts {self.num_prompts}")
+        words.append(f"--certify {_exactly(self.certify)}")
+        words += [f"--temperature {_exactly(value)}" for value in self.temperatures]
         words += [
             f"--top-k {self.config.top_k} --num-top {self.config.num_top}",
             f"--budget {self.config.budget} --depth {self.config.depth}",
@@ -109,7 +131,7 @@ def make_config(**values: Any) -> SpeculationConfig:
     return SpeculationConfig(**values)
 
 
-def _quote(text: str) -> str:
-    import shlex
-
-    return shlex.quote(text)
+def _exactly(value: float) -> str:
+    """A number that reads back as the same float."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)

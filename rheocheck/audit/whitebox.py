@@ -6,11 +6,10 @@ from typing import Any
 
 from rheocheck.audit.findings import StageFindings, worst_verdict
 from rheocheck.audit.node_law import TOLERANCE, NodeFinding
+from rheocheck.audit.settings import DEFAULT_CERTIFIED_TV, WHITEBOX_ALPHA
 from rheocheck.certificate import StageResult, Verdict
 from rheocheck.stats.betting import mean_upper_bound, units_needed
 
-ALPHA = 0.01
-CERTIFIED_TV = 0.01
 # Share of reached nodes with a fault whose chance of being met is printed as the stage's power.
 NAMED_SHARE = 0.01
 
@@ -28,26 +27,29 @@ class WhiteboxRun:
     nodes: Sequence[NodeFinding]
 
 
-def whitebox_stage(runs: Sequence[WhiteboxRun], replay: str) -> StageFindings:
+def whitebox_stage(
+    runs: Sequence[WhiteboxRun], replay: str, certified_tv: float = DEFAULT_CERTIFIED_TV
+) -> StageFindings:
     """Conclude the white-box stage.
 
     Args:
       runs: One entry a temperature.
       replay: Shell line.
+      certified_tv: Mean distance to be certified, in (0, 1).
 
     Returns:
       LOSSY with a witness where a node's law is off by more than the tolerance, or a probe is not
-      drawn by its law; CERTIFIED where the 99 % bound on the mean distance is at most 1 % at every
-      temperature; else INCONCLUSIVE, for want of prompts.
+      drawn by its law; CERTIFIED where at every temperature the 99 % bound on the mean distance is
+      at most `certified_tv`; else INCONCLUSIVE, for want of prompts.
     """
     per_temperature, verdicts, bounds = [], [], []
     witness: dict[str, Any] | None = None
     for run in runs:
         distances = [_bounded(node.total_variation) for node in run.nodes]
-        bound = mean_upper_bound(distances, ALPHA)
+        bound = mean_upper_bound(distances, WHITEBOX_ALPHA)
         broken = [node for node in run.nodes if node.is_violation]
         bounds.append(bound)
-        verdicts.append(_verdict(bool(broken), bound))
+        verdicts.append(_verdict(bool(broken), bound, certified_tv))
         if broken and witness is None:
             worst = max(broken, key=lambda node: _bounded(node.total_variation))
             witness = {"temperature": run.temperature, **_witness(worst)}
@@ -64,15 +66,16 @@ def whitebox_stage(runs: Sequence[WhiteboxRun], replay: str) -> StageFindings:
             }
         )
     verdict, worst_bound = worst_verdict(verdicts), max(bounds, default=1.0)
+    needed = units_needed(certified_tv, WHITEBOX_ALPHA)
     fewest = min((len(run.nodes) for run in runs), default=0)
     largest = max((item["max_tv"] for item in per_temperature), default=0.0)
     return StageFindings(
         StageResult(
             name="whitebox",
             verdict=verdict,
-            claim=_claim(runs, worst_bound) if verdict is Verdict.CERTIFIED else None,
+            claim=_claim(runs, certified_tv) if verdict is Verdict.CERTIFIED else None,
             statistic=worst_bound,
-            threshold=CERTIFIED_TV,
+            threshold=certified_tv,
             sample_size=sum(len(run.nodes) for run in runs),
             power=1.0 - (1.0 - NAMED_SHARE) ** fewest,
             replay=replay,
@@ -81,7 +84,7 @@ def whitebox_stage(runs: Sequence[WhiteboxRun], replay: str) -> StageFindings:
                     f"{sum(len(run.nodes) for run in runs):,} nodes, "
                     f"{sum(item['probe_outcomes'] for item in per_temperature):,} probe outcomes; "
                     f"largest TV {largest:.2g}, mean TV at most {worst_bound:.3g} at 99 %"
-                    + what_would_do(verdict, units_needed(CERTIFIED_TV, ALPHA), fewest)
+                    + what_would_do(verdict, needed, fewest)
                 ),
                 "statistic_is": "99 % upper bound on the mean TV over prompts, worst temperature",
                 "power_is": f"of meeting a fault that {NAMED_SHARE:.0%} of reached nodes show",
@@ -90,7 +93,7 @@ def whitebox_stage(runs: Sequence[WhiteboxRun], replay: str) -> StageFindings:
                     "any of its rounds and that had surviving children"
                 ),
                 "tolerance": TOLERANCE,
-                "prompts_needed": units_needed(CERTIFIED_TV, ALPHA),
+                "prompts_needed": needed,
                 "cannot_see": "whether survival depends on the probe's identity; see probe",
                 "per_temperature": per_temperature,
                 **({"witness": witness} if witness else {}),
@@ -122,20 +125,19 @@ def _bounded(distance: float) -> float:
     return min(1.0, max(0.0, distance)) if distance == distance else 1.0
 
 
-def _verdict(broken: bool, bound: float) -> Verdict:
+def _verdict(broken: bool, bound: float, certified_tv: float) -> Verdict:
     if broken:
         return Verdict.LOSSY
-    return Verdict.CERTIFIED if bound <= CERTIFIED_TV else Verdict.INCONCLUSIVE
+    return Verdict.CERTIFIED if bound <= certified_tv else Verdict.INCONCLUSIVE
 
 
-def _claim(runs: Sequence[WhiteboxRun], bound: float) -> str:
+def _claim(runs: Sequence[WhiteboxRun], certified_tv: float) -> str:
     names = " and ".join(f"T = {run.temperature:g}" for run in runs)
     return (
         "Verification, given which nodes survive: for prompts drawn like these, the law of the "
-        "token "
-        f"after a node of real decoding differs from the verifier's target law by a mean total "
-        f"variation of at most {bound:.2%}, at 99 % for each of {names} (every node examined: at "
-        f"most {TOLERANCE:g})."
+        "token after a node of real decoding differs from the verifier's target law by a mean "
+        f"total variation of at most {100 * certified_tv:.12g} %, at 99 % for each of {names} "
+        f"(every node examined: at most {TOLERANCE:g})."
     )
 
 

@@ -16,7 +16,11 @@ def audit(
     target: Path | None = typer.Option(None, metavar="DIR", help="Target checkpoint of your own."),
     draft: Path | None = typer.Option(None, metavar="DIR", help="EAGLE-3 head of your own."),
     prompts: Path | None = typer.Option(None, metavar="FILE", help=".jsonl, or text by line."),
-    num_prompts: int = typer.Option(500, metavar="N", help="459 are needed to certify 1 %."),
+    num_prompts: int | None = typer.Option(
+        None, metavar="N", help="Default: what --certify needs."
+    ),
+    certify: float | None = typer.Option(None, metavar="TV", help="Mean TV to certify; 0.01."),
+    deep: bool = typer.Option(False, "--deep", help="--certify 0.001: ten times the work."),
     temperature: list[float] = typer.Option([1.0, 0.7], metavar="T", help="Repeatable."),
     top_k: int = typer.Option(10, metavar="K", help="Children of a node."),
     num_top: int = typer.Option(1, metavar="M", help="Deterministic ones of them."),
@@ -43,6 +47,8 @@ def audit(
     if trace is not None:
         given = [name for name in context.params if _is_given(context, name)]
         audit_trace(trace, record, seed, json_file, html_file, given)
+    if deep and certify is not None:
+        raise InputError("--deep is --certify 0.001: one of the two is required, not both")
     if record is not None:
         raise InputError("--record names a record of a trace; it needs --trace")
     if importlib.util.find_spec("torch") is None:
@@ -51,9 +57,15 @@ def audit(
             "pip install 'rheocheck[torch]' (rheocheck certify needs no torch)"
         )
     from rich.console import Console
+    from rich.markup import escape
 
     from rheocheck.audit.run import run_audit
-    from rheocheck.audit.settings import AuditSettings, make_config
+    from rheocheck.audit.settings import (
+        DEEP_CERTIFIED_TV,
+        DEFAULT_CERTIFIED_TV,
+        AuditSettings,
+        make_config,
+    )
     from rheocheck.cli.console import progress_bars
 
     settings = AuditSettings(
@@ -62,6 +74,7 @@ def audit(
         draft=draft,
         prompts=prompts,
         num_prompts=num_prompts,
+        certify=DEEP_CERTIFIED_TV if deep else DEFAULT_CERTIFIED_TV if certify is None else certify,
         temperatures=tuple(temperature),
         config=make_config(
             top_k=top_k,
@@ -77,8 +90,13 @@ def audit(
         device=device,
         save_trace=save_trace,
     )
-    with progress_bars(Console(stderr=True)) as progress:
-        report = run_audit(settings, progress, carry)
+    console = Console(stderr=True)
+
+    def notice(text: str) -> None:
+        console.print(escape(text), highlight=False)
+
+    with progress_bars(console) as progress:
+        report = run_audit(settings, progress, carry, notice)
     finish(report, json_file, html_file)
 
 

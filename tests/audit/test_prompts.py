@@ -35,6 +35,13 @@ def test_only_the_first_prompts_are_read(tmp_path: Path) -> None:
     assert len(read_prompts(path, 1)) == 1
 
 
+def test_a_file_with_fewer_prompts_than_required_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.txt", "one\ntwo\n")
+    assert len(read_prompts(path, 2, all_of_them=True)) == 2
+    with pytest.raises(InputError, match=r"a.txt has 2 prompts, 3 were asked for"):
+        read_prompts(path, 3, all_of_them=True)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

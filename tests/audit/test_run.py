@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from rheocheck.audit import run
 from rheocheck.audit.run import run_audit
 from rheocheck.audit.settings import AuditSettings, make_config
 from rheocheck.certificate import Report, Verdict
@@ -66,6 +67,44 @@ def test_progress_ends_at_the_total_of_every_part() -> None:
     assert all(done == total for done, total in seen.values())
 
 
+def test_a_deep_run_without_the_prompts_says_what_would_do() -> None:
+    report = audit(certify=0.001, num_prompts=4, regrow_prompts=0)
+    whitebox = {stage.name: stage for stage in report.stages}["whitebox"]
+    assert (report.verdict, whitebox.verdict) == (Verdict.INCONCLUSIVE, Verdict.INCONCLUSIVE)
+    assert whitebox.threshold == 0.001
+    assert "4603 prompts with such a node are needed and 4 had one" in whitebox.details["summary"]
+    assert "--certify 0.001" in (whitebox.replay or "")
+
+
+def test_a_large_run_says_first_how_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the bar for "large" below this run's size; a run of the usual size says nothing."""
+    said: list[str] = []
+    settings = small_settings(num_prompts=4, regrow_prompts=0, max_new_tokens=2)
+    monkeypatch.setattr(run, "FEWEST_PROMPTS", 3)
+    started: list[str] = []
+
+    def progress(what: str, done: int, total: int) -> None:
+        started.append(f"{len(said)} {what}")
+
+    report = run_audit(settings, progress, notice=said.append)
+    assert len(said) == 1 and started[0].startswith("1 ")
+    assert said[0].startswith("4 prompts at T = 0.7, to certify a mean TV of 1 %: decoding takes")
+    assert report.facts["expected_decoding_seconds"] > 0
+    monkeypatch.setattr(run, "FEWEST_PROMPTS", 4)
+    again = run_audit(settings, notice=said.append)
+    assert len(said) == 1
+    assert without_times(again) == without_times(report)
+
+
+def test_prompts_of_a_short_file_are_all_used_unless_more_were_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "prompts.txt"
+    path.write_text("a few words\nand some more\n", encoding="utf-8")
+    small = {"prompts": path, "regrow_prompts": 0, "max_new_tokens": 2}
+    assert audit(num_prompts=None, **small).facts["num_prompts"] == 2
+    with pytest.raises(InputError, match="has 2 prompts, 3 were asked for"):
+        audit(num_prompts=3, **small)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -92,7 +131,7 @@ def test_a_prompt_that_is_too_long_is_named_by_its_line(tmp_path: Path) -> None:
     path = tmp_path / "prompts.txt"
     path.write_text("short\n" + "x" * 2000 + "\n", encoding="utf-8")
     with pytest.raises(InputError, match="prompts, line 2: its prompt has 2000 tokens"):
-        run_audit(small_settings(prompts=path))
+        run_audit(small_settings(prompts=path, num_prompts=2))
 
 
 @pytest.mark.parametrize("seed", range(4))

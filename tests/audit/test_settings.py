@@ -4,11 +4,21 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from rheocheck.audit.settings import AuditSettings, make_config
+from rheocheck.audit.prompts import read_prompts
+from rheocheck.audit.settings import (
+    DEEP_CERTIFIED_TV,
+    WHITEBOX_ALPHA,
+    AuditSettings,
+    make_config,
+)
 from rheocheck.config import SpeculationConfig
 from rheocheck.errors import ConfigError
+from rheocheck.stats.betting import mean_upper_bound
 
 
 @pytest.mark.parametrize(
@@ -19,6 +29,10 @@ from rheocheck.errors import ConfigError
         ({"temperatures": (float("nan"),)}, "temperature 0 must be positive"),
         ({"temperatures": (1.0, 1.0)}, "given twice"),
         ({"num_prompts": 0}, "num_prompts = 0"),
+        ({"certify": 0.0}, "certify = 0"),
+        ({"certify": 9e-7}, "certify = 9e-07"),
+        ({"certify": 1.0}, "certify = 1"),
+        ({"certify": float("nan")}, "certify = nan"),
         ({"jobs": 0}, "jobs = 0"),
         ({"seed": -1}, "seed = -1"),
         ({"max_new_tokens": 0}, "max_new_tokens = 0"),
@@ -45,6 +59,7 @@ def test_the_replay_line_repeats_every_setting_that_results_depend_on() -> None:
         "--model": "tiny",
         "--prompts": "my prompts.txt",
         "--num-prompts": "7",
+        "--certify": "0.01",
         "--temperature": "0.5",
         "--top-k": "4",
         "--num-top": "2",
@@ -56,6 +71,39 @@ def test_the_replay_line_repeats_every_setting_that_results_depend_on() -> None:
         "--seed": "3",
         "--device": "cpu",
     }
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ({}, 500),
+        ({"certify": 0.1}, 500),
+        ({"certify": DEEP_CERTIFIED_TV}, 4696),
+        ({"certify": 0.002}, 2348),
+        ({"num_prompts": 3, "certify": 0.001}, 3),
+    ],
+)
+def test_prompts_are_those_that_the_bound_needs_and_a_few_more(
+    values: dict[str, Any], wanted: int
+) -> None:
+    settings = AuditSettings(**values)
+    assert settings.wanted_prompts == wanted
+    zeros = np.zeros(wanted)
+    if settings.num_prompts is None:
+        assert mean_upper_bound(zeros, WHITEBOX_ALPHA) <= settings.certify
+    assert ("--num-prompts" in settings.replay()) == (settings.num_prompts is not None)
+
+
+def test_the_committed_prompts_are_enough_for_a_deep_run() -> None:
+    wanted = AuditSettings(certify=DEEP_CERTIFIED_TV).wanted_prompts
+    assert len(read_prompts(None, wanted, all_of_them=True)) == wanted
+
+
+@given(value=st.floats(1e-6, 0.999))
+def test_the_replay_line_gives_back_every_digit(value: float) -> None:
+    words = shlex.split(AuditSettings(certify=value, temperatures=(value,)).replay())
+    for option in ("--certify", "--temperature"):
+        assert float(words[words.index(option) + 1]) == value
 
 
 def test_an_unknown_rule_is_refused() -> None:

@@ -49,7 +49,7 @@ def canned(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> l
     """Replace the audit by a finished report; returns the settings that it was asked for."""
     asked: list[AuditSettings] = []
 
-    def fake(settings: AuditSettings, progress: object, carry: object = None) -> Report:
+    def fake(settings: AuditSettings, *others: object) -> Report:
         asked.append(settings)
         return report_of(getattr(request, "param", Verdict.CERTIFIED))
 
@@ -91,6 +91,16 @@ def test_options_reach_the_settings(canned: list[AuditSettings], tmp_path: Path)
     assert settings.max_new_tokens == 5
 
 
+@pytest.mark.parametrize(
+    ("words", "certify"), [("", 0.01), ("--certify 0.003", 0.003), ("--deep", 0.001)]
+)
+def test_the_mean_to_certify_is_a_setting(
+    canned: list[AuditSettings], words: str, certify: float
+) -> None:
+    assert run_command(*words.split()) == 0
+    assert canned[0] == AuditSettings(jobs=2, certify=certify)
+
+
 @pytest.mark.parametrize("canned", [Verdict.LOSSY], indirect=True)
 def test_text_json_and_page_say_the_same_and_escape_what_models_say(
     canned: list[AuditSettings], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -117,6 +127,11 @@ def test_text_json_and_page_say_the_same_and_escape_what_models_say(
         (["--prompts", "nowhere.txt"], "nowhere.txt: No such file"),
         (["--json", "nowhere/a.json"], "the folder nowhere does not exist"),
         (["--html", "."], "it is a folder"),
+        (["--num-prompts", "4801"], "prompts.jsonl has 4,800 prompts, 4,801 were asked for"),
+        (["--certify", "0"], "certify = 0"),
+        (["--certify", "1.5"], "certify = 1.5"),
+        (["--certify", "nan"], "certify = nan"),
+        (["--deep", "--certify", "0.01"], "--deep is --certify 0.001: one of the two"),
         (["--top-k", "0"], "top_k = 0"),
         (["--budget", "-1"], "budget = -1"),
         (["--rule", "best"], "rule = 'best'"),

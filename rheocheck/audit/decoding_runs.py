@@ -1,0 +1,123 @@
+"""The decoding runs of an audit: which scheme, temperature and prompts, in which tasks."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+
+from rheocheck.audit.acceptance import compared_schemes
+from rheocheck.audit.choices import run_seed
+from rheocheck.audit.pair import PairSource
+from rheocheck.audit.settings import FEWEST_PROMPTS, AuditSettings
+from rheocheck.audit.tasks import PROMPTS_PER_TASK, Task, TaskFindings, run_tasks
+from rheocheck.config import SpeculationConfig
+
+ProgressCallback: TypeAlias = Callable[[str, int, int], None]
+# Nothing rests on the acceptance table but a reader's interest; a deep run need not deepen it.
+COMPARED_PROMPTS = FEWEST_PROMPTS
+
+
+@dataclass(frozen=True, slots=True)
+class DecodingRun:
+    """Prompts under one scheme at one temperature.
+
+    Attributes:
+      name: Unique within the audit.
+      scheme: Name of the scheme.
+      config: The scheme.
+      temperature: Of the requests.
+      watch: Its rounds feed the stages.
+      num_prompts: The first so many prompts are decoded.
+      parts: Findings of its tasks, in order.
+    """
+
+    name: str
+    scheme: str
+    config: SpeculationConfig
+    temperature: float
+    watch: bool
+    num_prompts: int
+    parts: list[TaskFindings] = field(default_factory=list)
+
+
+def decoding_runs(settings: AuditSettings, num_prompts: int) -> list[DecodingRun]:
+    """The audited scheme at every temperature, and the compared ones at the first.
+
+    Args:
+      settings: Of the audit.
+      num_prompts: Prompts of the audit; the compared schemes take no more than the first 500.
+    """
+    schemes = compared_schemes(settings.config)
+    names = {config: name for name, config in schemes.items()}
+    audited = names.get(settings.config, f"as audited ({settings.config.rule})")
+    runs = [
+        DecodingRun(f"audit T={value:g}", audited, settings.config, value, True, num_prompts)
+        for value in settings.temperatures
+    ]
+    first = settings.temperatures[0]
+    compared = min(num_prompts, COMPARED_PROMPTS)
+    runs += [
+        DecodingRun(f"{name} T={first:g}", name, config, first, False, compared)
+        for name, config in schemes.items()
+        if settings.compare_schemes and config != settings.config
+    ]
+    return runs
+
+
+def decode_runs(
+    settings: AuditSettings,
+    source: PairSource,
+    prompts: Sequence[tuple[int, ...]],
+    runs: Sequence[DecodingRun],
+    jobs: int,
+    progress: ProgressCallback | None,
+) -> float:
+    """Decode all runs.
+
+    Args:
+      settings: Of the audit.
+      source: Where the models come from.
+      prompts: Tokens of each prompt.
+      runs: Their parts are filled.
+      jobs: Processes.
+      progress: Called with (what, tasks done, tasks in all).
+
+    Returns:
+      Seconds taken.
+    """
+    started = time.perf_counter()
+    tasks = list(_tasks(settings, source, prompts, runs))
+    by_name = {run.name: run for run in runs}
+    for done, found in enumerate(run_tasks(tasks, jobs), start=1):
+        by_name[found.run].parts.append(found)
+        if progress is not None:
+            progress("decoding", done, len(tasks))
+    return time.perf_counter() - started
+
+
+def _tasks(
+    settings: AuditSettings,
+    source: PairSource,
+    prompts: Sequence[tuple[int, ...]],
+    runs: Sequence[DecodingRun],
+) -> Iterator[Task]:
+    chosen = np.random.default_rng(settings.seed).permutation(len(prompts))
+    regrown = {int(index) for index in chosen[: settings.regrow_prompts]}
+    for number, run in enumerate(runs):
+        for begin in range(0, run.num_prompts, PROMPTS_PER_TASK):
+            requests = range(begin, min(begin + PROMPTS_PER_TASK, run.num_prompts))
+            yield Task(
+                pair=source,
+                run=run.name,
+                config=run.config,
+                temperature=run.temperature,
+                max_new_tokens=settings.max_new_tokens,
+                seed=run_seed(settings.seed, number),
+                requests=tuple(requests),
+                prompts=tuple(prompts[request] for request in requests),
+                regrow=frozenset(regrown.intersection(requests)),
+                watch=run.watch,
+                save=settings.save_trace,
+            )
