@@ -202,8 +202,15 @@ def plain_forward(hf: HfModel, token: Tensor, kept: Tensor) -> Tensor:
     return output.logits  # type: ignore[no-any-return]
 
 
-def plain_step(hf: HfModel, token: Tensor, position: Tensor, seen: Tensor, cache: Any) -> Tensor:
-    """One step of ordinary cached decoding of left-padded rows, as transformers' `generate` does.
+def plain_step(
+    hf: HfModel,
+    token: Tensor,
+    position: Tensor,
+    seen: Tensor,
+    cache: Any,
+    num_logits: int = 1,
+) -> Tensor:
+    """One pass of ordinary cached decoding of left-padded rows, as transformers' `generate` does.
 
     Args:
       hf: The model.
@@ -211,19 +218,20 @@ def plain_step(hf: HfModel, token: Tensor, position: Tensor, seen: Tensor, cache
       position: [batch, query] positions, counted without padding.
       seen: [batch, slots] int64, 1 at real tokens of the cache and the query, 0 at padding.
       cache: From `make_cache(())`, changed in place.
+      num_logits: Logits of the last so many query tokens, at least 1.
 
     Returns:
-      [batch, vocab] logits after the last query token.
+      [batch, num_logits, vocab] logits.
     """
     arguments: dict[str, Any] = {
         hf.cache_argument: cache,
         "input_ids": token,
         "attention_mask": seen,
         "position_ids": position,
-        "logits_to_keep": 1,
+        "logits_to_keep": num_logits,
         "use_cache": True,
     }
-    return hf.model(**arguments).logits[:, -1]  # type: ignore[no-any-return]
+    return hf.model(**arguments).logits[:, -num_logits:]  # type: ignore[no-any-return]
 
 
 def make_cache(past: LayerKeyValues) -> Any:

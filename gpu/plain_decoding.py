@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 
 import torch
+from torch import Tensor
 
 from rheocheck.config import SamplingConfig
 from rheocheck.gpu import hf_adapter
@@ -57,6 +58,66 @@ def generate_plain(
     return [row.finish() for row in rows]
 
 
+@torch.no_grad()
+def cached_logits(
+    target: TargetModel,
+    sequences: Sequence[Sequence[int]],
+    starts: Sequence[int],
+    batch_size: int = 32,
+    piece: int | None = 1,
+) -> list[Tensor]:
+    """Logits of finished sequences by plain cached decoding that is made to say them.
+
+    The text before a sequence's start is one pass; what follows is fed from there in pieces, each
+    of which sees the model's own cache. Piece 1 is what plain decoding does. The values are those
+    of `TargetModel.plain_logits` but for rounding, whose order follows the shape of each pass.
+
+    Args:
+      target: The model.
+      sequences: Token ids, each at least one.
+      starts: The first position wanted of each sequence, a position it has.
+      batch_size: Rows a pass, padded on their left so that their starts stand side by side.
+      piece: Tokens a pass after the start, at least 1; None = all of them.
+
+    Returns:
+      For each sequence [length - start, vocab]: row i holds the logits after token start + i.
+    """
+    found: list[Tensor] = []
+    for begin in range(0, len(sequences), batch_size):
+        chunk = sequences[begin : begin + batch_size]
+        heads = [start + 1 for start in starts[begin : begin + batch_size]]
+        tails = [len(text) - head for text, head in zip(chunk, heads, strict=True)]
+        width, longest = max(heads), max(tails)
+        left = torch.tensor([width - head for head in heads], device=target.device)[:, None]
+        # Padding on the right stands after its row's tokens, where causal attention never looks.
+        token = torch.tensor(
+            [
+                [0] * (width - head) + list(text) + [0] * (longest - tail)
+                for text, head, tail in zip(chunk, heads, tails, strict=True)
+            ],
+            device=target.device,
+        )
+        slot = torch.arange(width + longest, device=target.device)
+        seen, position = (slot >= left).long(), (slot - left).clamp_min(0)
+        cache = hf_adapter.make_cache(())
+        step = piece or max(1, longest)
+        ends = [width, *range(width + step, width + longest, step)]
+        ends += [width + longest] if longest else []
+        parts, done = [], 0
+        for end in ends:
+            wanted = 1 if done == 0 else end - done
+            parts.append(
+                hf_adapter.plain_step(
+                    target.hf, token[:, done:end], position[:, done:end], seen[:, :end], cache,
+                    wanted,
+                )
+            )  # fmt: skip
+            done = end
+        logits = torch.cat(parts, dim=1)
+        found += [row[: tail + 1] for row, tail in zip(logits, tails, strict=True)]
+    return found
+
+
 def _decode_plainly(
     target: TargetModel, rows: list[Row], processors: Processors, eos: frozenset[int]
 ) -> None:
@@ -76,7 +137,7 @@ def _decode_plainly(
     drafted = torch.empty(len(rows), 0, dtype=torch.int64, device=device)
     cache = hf_adapter.make_cache(())
     for step in range(sampling.max_new_tokens):
-        logits = hf_adapter.plain_step(target.hf, token, position, seen, cache)
+        logits = hf_adapter.plain_step(target.hf, token, position, seen, cache)[:, -1]
         draw = uniforms(
             sampling.seed, request, torch.full_like(request, step), 0 * request, Purpose.FINAL
         )

@@ -17,6 +17,8 @@ from rheocheck.config import SpeculationConfig
 ProgressCallback: TypeAlias = Callable[[str, int, int], None]
 # Nothing rests on the acceptance table but a reader's interest; a deep run need not deepen it.
 COMPARED_PROMPTS = FEWEST_PROMPTS
+# Tasks of 32 prompts whose plain passes are run again at other shapes, a temperature.
+NULL_TASKS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,10 @@ def _tasks(
     chosen = np.random.default_rng(settings.seed).permutation(len(prompts))
     regrown = {int(index) for index in chosen[: settings.regrow_prompts]}
     for number, run in enumerate(runs):
-        for begin in range(0, run.num_prompts, PROMPTS_PER_TASK):
+        begins = range(0, run.num_prompts, PROMPTS_PER_TASK)
+        # Whole tasks, since their batch is one of the shapes; spread over the prompts.
+        null_begins = begins[:: max(1, len(begins) // NULL_TASKS)][:NULL_TASKS]
+        for begin in begins:
             requests = range(begin, min(begin + PROMPTS_PER_TASK, run.num_prompts))
             yield Task(
                 pair=source,
@@ -120,4 +125,5 @@ def _tasks(
                 regrow=frozenset(regrown.intersection(requests)),
                 watch=run.watch,
                 save=settings.save_trace,
+                null_arm=run.watch and begin in null_begins,
             )

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rheocheck.audit.choices import Choice, choice_uniforms
-from rheocheck.audit.laws import draft_law, softmax, total_variation
+from rheocheck.audit.laws import draft_law, softmax
 from rheocheck.audit.recording import RecordingDrafter
 from rheocheck.config import SpeculationConfig
 from rheocheck.gpu.decoding import RoundTrace
@@ -110,8 +110,6 @@ class EmissionFindings:
       pit: [emitted] PIT values, tokens ordered by draft/target.
       cell: [emitted] cell of each token: the token, or its rank bucket in a large vocabulary.
       cell_law: [emitted, cells] law of the cell in that context.
-      numerics: [emitted] distance between the verifier's law and the plain one.
-      worst: Where that distance is largest: prompt, round, position, token and both probabilities.
       off_support: Emitted tokens of probability 0, as (prompt, round, position, token).
     """
 
@@ -120,8 +118,6 @@ class EmissionFindings:
     pit: NDArray[np.float64]
     cell: NDArray[np.int64]
     cell_law: NDArray[np.float64]
-    numerics: NDArray[np.float64]
-    worst: dict[str, float | int] | None
     off_support: list[tuple[int, int, int, int]]
 
 
@@ -131,19 +127,12 @@ def join(parts: Sequence[EmissionFindings]) -> EmissionFindings:
     surprisals, drafts = first.surprisal, first.draft
     for part in others:
         surprisals, drafts = surprisals + part.surprisal, drafts + part.draft
-    worst = max(
-        (part.worst for part in parts if part.worst is not None),
-        key=lambda item: item["total_variation"],
-        default=None,
-    )
     return EmissionFindings(
         surprisal=surprisals,
         draft=drafts,
         pit=np.concatenate([part.pit for part in parts]),
         cell=np.concatenate([part.cell for part in parts]),
         cell_law=np.concatenate([part.cell_law for part in parts]),
-        numerics=np.concatenate([part.numerics for part in parts]),
-        worst=worst,
         off_support=[place for part in parts for place in part.off_support],
     )
 
@@ -151,7 +140,7 @@ def join(parts: Sequence[EmissionFindings]) -> EmissionFindings:
 def compare(
     rows: dict[int, Emitted], plain_logits: PlainLogits, temperature: float
 ) -> EmissionFindings:
-    """Compare emitted tokens, and the verifier's laws, with plain passes over the finished text.
+    """Compare emitted tokens with plain passes over the finished text.
 
     Args:
       rows: By prompt.
@@ -168,11 +157,19 @@ def plain_laws(
     rows: dict[int, Emitted], plain_logits: PlainLogits, temperature: float
 ) -> dict[int, NDArray[np.float64]]:
     """By prompt: [emitted, vocab] the target's law by plain passes at each emitted token."""
+    logits = plain_rows(rows, plain_logits)
+    return {request: softmax(part, temperature) for request, part in logits.items()}
+
+
+def plain_rows(
+    rows: dict[int, Emitted], plain_logits: PlainLogits
+) -> dict[int, NDArray[np.float32]]:
+    """By prompt: [emitted, vocab] the target's logits by plain passes at each emitted token."""
     emitted = list(rows.values())
     logits = plain_logits([row.text for row in emitted], [row.start - 1 for row in emitted])
     # The last position's logits say what would come next; nothing was emitted after it.
     return {
-        request: softmax(part.float().cpu().numpy()[: len(row.verified)], temperature)
+        request: part[: len(row.verified)].float().cpu().numpy()
         for (request, row), part in zip(rows.items(), logits, strict=True)
     }
 
@@ -180,10 +177,9 @@ def plain_laws(
 def compare_with(
     rows: dict[int, Emitted], plain_by_prompt: dict[int, NDArray[np.float64]]
 ) -> EmissionFindings:
-    """Compare emitted tokens, and the verifier's laws, with plain laws of `plain_laws`."""
+    """Compare emitted tokens with plain laws of `plain_laws`."""
     emitted = list(rows.values())
     plain = np.concatenate([plain_by_prompt[request] for request in rows])
-    verified = np.concatenate([np.stack(row.verified) for row in emitted])
     draft = np.concatenate([np.stack(row.draft) for row in emitted])
     token = np.array([token for row in emitted for token in row.text[row.start :]], dtype=np.int64)
     uniform = np.array([value for row in emitted for value in row.uniform])
@@ -192,9 +188,6 @@ def compare_with(
         for request, row in rows.items()
         for round_index, step in row.place
     ]
-    distance = total_variation(verified, plain)
-    # A verifier's law that is not a number is as far away as can be.
-    distance = np.where(np.isfinite(distance), distance, 1.0)
     cell, cell_law = cells(plain, token)
     return EmissionFindings(
         surprisal=score_sums(plain, surprisal(plain), token),
@@ -202,8 +195,6 @@ def compare_with(
         pit=randomised_pit(plain, token, uniform, draft_target_order(plain, draft)),
         cell=cell,
         cell_law=cell_law,
-        numerics=distance,
-        worst=_worst_row(place, token, verified, plain, distance),
         off_support=[(*place[index], int(token[index])) for index in off_support(plain, token)],
     )
 
@@ -229,28 +220,3 @@ def cells(
     starts = np.array(RANK_STARTS) - 1
     buckets = np.add.reduceat(ranked, starts, axis=1)
     return np.searchsorted(np.array(RANK_STARTS), rank, side="right") - 1, buckets
-
-
-def _worst_row(
-    place: list[tuple[int, int, int]],
-    token: NDArray[np.int64],
-    verified: NDArray[np.float64],
-    plain: NDArray[np.float64],
-    distance: NDArray[np.float64],
-) -> dict[str, float | int] | None:
-    if not len(distance):
-        return None
-    row = int(distance.argmax())
-    gap = np.nan_to_num(np.abs(verified[row] - plain[row]), nan=2.0)
-    worst_token = int(gap.argmax())
-    request, round_index, step = place[row]
-    return {
-        "prompt": request,
-        "round": round_index,
-        "position": step,
-        "emitted_token": int(token[row]),
-        "total_variation": float(distance[row]),
-        "token": worst_token,
-        "verifier": float(np.nan_to_num(verified[row, worst_token])),
-        "plain": float(plain[row, worst_token]),
-    }

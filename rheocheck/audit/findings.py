@@ -85,8 +85,9 @@ def _with_p_value(verdict: Verdict, adjusted: float) -> Verdict:
 
 # Each of these certifies a part of losslessness; together they certify the run.
 CERTIFYING_STAGES = ("exact", "whitebox", "probe")
-# Samples, so it certifies nothing, but without it nothing says that the torch code is the scheme.
-NEEDED_STAGES = ("differential",)
+# Certify no part by themselves, but without the first nothing says that the torch code is the
+# scheme, and without the second nothing says that verification's laws are the target's.
+NEEDED_STAGES = ("differential", "numerics")
 
 
 def run_verdict(stages: Sequence[StageResult]) -> Verdict:

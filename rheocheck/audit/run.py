@@ -27,6 +27,10 @@ from rheocheck.audit.draws import DrawRun, draws_stage
 from rheocheck.audit.emissions import join
 from rheocheck.audit.findings import StageFindings, run_verdict, settle
 from rheocheck.audit.greedy import greedy_stage
+from rheocheck.audit.numerics import numerics_stage
+from rheocheck.audit.numerics_findings import join_numerics
+from rheocheck.audit.numerics_judgement import NumericsRun
+from rheocheck.audit.numerics_report import report_apart
 from rheocheck.audit.pair import PairSource, load_pair
 from rheocheck.audit.pilot import Notice, duration, measure_pace
 from rheocheck.audit.probe import ProbeRun, probe_stage
@@ -101,14 +105,17 @@ def _run_audit(
     traces = [part.trace for run in watched for part in run.parts if part.trace is not None]
     save_parts(settings.save_trace, traces)
     tests = TESTS_A_TEMPERATURE + (len(CARRIED_SCORES) if carry is not None else 0)
-    sampled = _sampled(watched, pair, replay, tests * len(watched))
+    sampled = _sampled(watched, replay, tests * len(watched))
     if carry is not None:
         sampled, evidence = carried(sampled, evidence, settings.seed)
         write_carry(carry, evidence)
+    whitebox, numerics = _whitebox(watched, settings), _numerics(watched, pair, settings)
+    sampled, numerics = report_apart(sampled, numerics, whitebox.result)
     findings += [
-        _whitebox(watched, settings),
+        whitebox,
         _probe(watched, settings, replay),
         sampled,
+        numerics,
         StageFindings(_draws(watched, replay)),
         StageFindings(_greedy(settings, source, prompts)),
     ]
@@ -247,7 +254,7 @@ def _probe(runs: Sequence[DecodingRun], settings: AuditSettings, replay: str) ->
     )
 
 
-def _sampled(runs: Sequence[DecodingRun], pair: Pair, replay: str, num_tests: int) -> StageFindings:
+def _sampled(runs: Sequence[DecodingRun], replay: str, num_tests: int) -> StageFindings:
     return sampled_stage(
         [
             SampledRun(
@@ -256,9 +263,23 @@ def _sampled(runs: Sequence[DecodingRun], pair: Pair, replay: str, num_tests: in
             )
             for run in runs
         ],
-        str(pair.target.hf.dtype),
         num_tests,
         replay,
+    )
+
+
+def _numerics(runs: Sequence[DecodingRun], pair: Pair, settings: AuditSettings) -> StageFindings:
+    return numerics_stage(
+        [
+            NumericsRun(
+                run.temperature,
+                join_numerics([part.numerics for part in run.parts if part.numerics is not None]),
+            )
+            for run in runs
+        ],
+        str(pair.target.hf.dtype),
+        settings.replay(),
+        settings.certify,
     )
 
 

@@ -6,7 +6,7 @@ which process runs it, how many there are, or in which order they finish.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +19,14 @@ from rheocheck.audit.emissions import (
     EmissionFindings,
     EmissionRecorder,
     compare_with,
-    plain_laws,
 )
 from rheocheck.audit.node_law import NodeChooser, NodeFinding, check_nodes
+from rheocheck.audit.numerics_findings import (
+    NumericsFindings,
+    compare_laws,
+    null_arm,
+    plain_pass,
+)
 from rheocheck.audit.pair import PairSource, load_pair
 from rheocheck.audit.probe import ProbePits
 from rheocheck.audit.recording import RecordingDrafter
@@ -62,6 +67,7 @@ class Task:
       regrow: Those of `requests` on which a tree is regrown.
       watch: Collect for the stages; False decodes only, for the acceptance.
       save: Folder of the trace that is to be kept, or None.
+      null_arm: Run the plain passes again at other shapes.
     """
 
     pair: PairSource
@@ -75,6 +81,7 @@ class Task:
     regrow: frozenset[int]
     watch: bool
     save: Path | None = None
+    null_arm: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,6 +95,7 @@ class TaskFindings:
       pits: [probes] PIT values of the surviving probes.
       regrown: One finding for each prompt of `regrow` that had a surviving probe.
       emissions: Emitted tokens against plain decoding, or None where the task does not watch.
+      numerics: Verifier's laws against plain decoding, or None where the task does not watch.
       draws: Uniforms of all rounds, or None where the task does not watch.
       trace: Its rounds as a trace shows them, or None where the task does not watch.
     """
@@ -98,6 +106,7 @@ class TaskFindings:
     pits: NDArray[np.float64]
     regrown: list[RegrowFinding]
     emissions: EmissionFindings | None
+    numerics: NumericsFindings | None
     draws: DrawFindings | None
     trace: TracePart | None
 
@@ -149,7 +158,7 @@ def run_tasks(
 def _run(task: Task, pair: Pair) -> TaskFindings:
     if not task.watch:
         rounds = _rounds(_decode(task, pair, None))
-        return TaskFindings(task.run, rounds, [], np.zeros(0), [], None, None, None)
+        return TaskFindings(task.run, rounds, [], np.zeros(0), [], None, None, None, None)
     nodes, pits = NodeChooser(task.seed), ProbePits(task.seed)
     probes = ProbeChooser(task.seed, set(task.regrow))
     emissions = EmissionRecorder(task.seed, task.config, task.temperature)
@@ -161,7 +170,12 @@ def _run(task: Task, pair: Pair) -> TaskFindings:
             watcher.observe(trace)
 
     generations = _decode(task, pair, observe)
-    plain = plain_laws(emissions.rows(), pair.target.plain_logits, task.temperature)
+    rows = emissions.rows()
+    plain = plain_pass(rows, pair.target.plain_logits, task.temperature, pair.target.logit_noise())
+    numerics = compare_laws(rows, plain)
+    if task.null_arm:
+        arms = null_arm(rows, pair.target, plain, task.temperature)
+        numerics = replace(numerics, null=arms, null_prompts=len(rows))
     token_ids = pair.new_drafter(1).token_ids
     is_half = pair.target.hf.dtype in (torch.float16, torch.bfloat16)
     rounding = HALF_PRECISION_ROUNDING if is_half else ROUNDING
@@ -173,9 +187,10 @@ def _run(task: Task, pair: Pair) -> TaskFindings:
         regrown=[
             regrow(probe, task.config, task.temperature, rounding) for probe in probes.probes()
         ],
-        emissions=compare_with(emissions.rows(), plain),
+        emissions=compare_with(rows, plain.laws),
+        numerics=numerics,
         draws=draws.findings(),
-        trace=_trace(task, recorder, plain, str(pair.target.hf.dtype)),
+        trace=_trace(task, recorder, plain.laws, str(pair.target.hf.dtype)),
     )
 
 

@@ -1,4 +1,4 @@
-"""Upper confidence bound on a mean of values in [0, 1], by betting with uncapped bets.
+"""Confidence bounds on a mean of values in [0, 1], by betting with uncapped bets.
 
 A gambler who bets against "the mean is at least m" multiplies her wealth by 1 + bet * (m - value)
 at each unit. If the mean is at least m the expected wealth never exceeds 1, so wealth >= 1/alpha
@@ -56,6 +56,47 @@ def mean_upper_bound(values: ArrayLike, alpha: float) -> float:
         else:
             high = middle
     return high
+
+
+def mean_lower_bound(values: ArrayLike, alpha: float) -> float:
+    """Lower bound on the mean of independent values in [0, 1], wrong with probability <= alpha.
+
+    Args:
+      values: [units] as in `mean_upper_bound`, of which this is the mirror image.
+      alpha: Error probability, in (0, 1).
+
+    Returns:
+      The bound; 0.0 for no units.
+
+    Raises:
+      InputError: A value outside [0, 1] or not a number, alpha outside (0, 1).
+    """
+    return 1.0 - mean_upper_bound(1.0 - checked_unit_values(values), alpha)
+
+
+def mean_excess_p_value(values: ArrayLike, mean: float, alpha: float) -> float:
+    """p-value of "the mean is at most `mean`" for independent values in [0, 1].
+
+    Args:
+      values: [units] as in `mean_upper_bound`.
+      mean: The largest mean that is no excess, in [0, 1].
+      alpha: Level that the bets are made for, in (0, 1); the p-value is valid at every level, and
+        at most alpha exactly where `mean_lower_bound` at alpha is above `mean`.
+
+    Returns:
+      The inverse of the final wealth, at most 1; 1.0 for no units and where the sample mean is no
+      excess.
+
+    Raises:
+      InputError: A value or `mean` outside [0, 1] or not a number, alpha outside (0, 1).
+    """
+    units = 1.0 - checked_unit_values(values)
+    checked_level(alpha)
+    bound = 1.0 - float(checked_unit_values([mean])[0])
+    if units.size == 0 or float(units.mean()) >= bound:
+        return 1.0
+    log_wealth = _log_wealth(units, _cautious_bets(units, alpha), bound)
+    return math.exp(min(0.0, -log_wealth))
 
 
 def units_needed(bound: float, alpha: float) -> int:

@@ -10,7 +10,9 @@ from rheocheck.audit.run import run_audit
 from rheocheck.audit.settings import AuditSettings
 from rheocheck.certificate import Report, StageResult, Verdict
 
-STAGES = ["exact", "differential", "whitebox", "probe", "sampled", "draws", "greedy"]
+STAGES = [
+    "exact", "differential", "whitebox", "probe", "sampled", "numerics", "draws", "greedy",
+]  # fmt: skip
 
 
 @lru_cache(maxsize=1)

@@ -21,13 +21,8 @@ from rheocheck.config import SpeculationConfig
 VOCAB = 30
 
 
-def emitted(
-    num_tokens: int, seed: int = 0, mix: float = 0.0, noise: float = 0.0
-) -> tuple[dict[int, Emitted], Any]:
-    """Rows whose tokens follow the plain law, mixed with `mix` of the draft's.
-
-    `noise` is added to the verifier's logits.
-    """
+def emitted(num_tokens: int, seed: int = 0, mix: float = 0.0) -> tuple[dict[int, Emitted], Any]:
+    """Rows whose tokens follow the plain law, mixed with `mix` of the draft's."""
     rng = np.random.default_rng(seed)
     logits = rng.normal(size=(num_tokens, VOCAB)) * 1.5
     plain = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
@@ -36,12 +31,10 @@ def emitted(
     token = (
         (rng.random(num_tokens)[:, None] > output.cumsum(axis=1)).sum(axis=1).clip(max=VOCAB - 1)
     )
-    shifted = logits + noise * rng.normal(size=logits.shape)
-    verified = np.exp(shifted) / np.exp(shifted).sum(axis=1, keepdims=True)
     row = Emitted(
         start=1,
         text=[0, *token.tolist()],
-        verified=list(verified),
+        verified=list(plain),
         draft=list(draft),
         uniform=rng.random(num_tokens).tolist(),
         place=[(index, 0) for index in range(num_tokens)],
@@ -56,10 +49,10 @@ def emitted(
     return {4: row}, plain_logits
 
 
-def sampled(num_tokens: int = 3000, dtype: str = "torch.float32", **more: Any) -> Any:
+def sampled(num_tokens: int = 3000, **more: Any) -> Any:
     rows, plain_logits = emitted(num_tokens, **more)
     run = SampledRun(1.0, compare(rows, plain_logits, 1.0))
-    return settle([sampled_stage([run], dtype, 5, "replay")])[0]
+    return settle([sampled_stage([run], 5, "replay")])[0]
 
 
 def test_right_tokens_are_no_evidence_and_say_what_would_be_seen() -> None:
@@ -81,32 +74,6 @@ def test_leaked_draft_mass_is_lossy() -> None:
     assert result.details["p_values"]["draft score T=1"]["adjusted"] < 1e-6
 
 
-def test_a_verifier_that_reads_other_logits_is_lossy_in_single_precision() -> None:
-    result = sampled(noise=0.05)
-    assert result.verdict is Verdict.LOSSY
-    assert result.details["witness"]["total_variation"] > 1e-3
-    assert result.details["witness"]["prompt"] == 4
-
-
-def test_the_same_distance_is_only_reported_in_half_precision() -> None:
-    result = sampled(noise=0.05, dtype="torch.bfloat16")
-    assert result.verdict is Verdict.NO_EVIDENCE
-    assert result.details["per_temperature"][0]["numerics_max_tv"] > 1e-3
-
-
-def test_rounding_is_no_fault() -> None:
-    assert sampled(noise=1e-6).verdict is Verdict.NO_EVIDENCE
-
-
-def test_a_law_of_the_verifier_that_is_not_a_number_is_lossy() -> None:
-    rows, plain_logits = emitted(50)
-    rows[4].verified[7] = np.full(VOCAB, np.nan)
-    found = compare(rows, plain_logits, 1.0)
-    result = sampled_stage([SampledRun(1.0, found)], "torch.float32", 5, "")
-    assert result.result.verdict is Verdict.LOSSY
-    assert result.result.details["witness"]["round"] == 7
-
-
 def test_a_token_of_probability_zero_is_lossy_at_once() -> None:
     rows, plain_logits = emitted(50)
     token = rows[4].text[1 + 9]
@@ -117,9 +84,7 @@ def test_a_token_of_probability_zero_is_lossy_at_once() -> None:
         logits[9, token] = -torch.inf
         return [logits]
 
-    result = sampled_stage(
-        [SampledRun(1.0, compare(rows, without, 1.0))], "torch.bfloat16", 5, ""
-    ).result
+    result = sampled_stage([SampledRun(1.0, compare(rows, without, 1.0))], 5, "").result
     assert result.verdict is Verdict.LOSSY
     assert result.details["witness"]["token"] == token
 
@@ -132,8 +97,6 @@ def test_parts_join_to_the_whole() -> None:
     whole = join(parts)
     assert len(whole.pit) == 80
     assert whole.surprisal.deviation == pytest.approx(sum(p.surprisal.deviation for p in parts))
-    assert whole.worst is not None
-    assert whole.worst["total_variation"] == max(p.numerics.max() for p in parts)
 
 
 def test_large_vocabularies_are_tested_by_rank() -> None:

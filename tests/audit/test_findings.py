@@ -16,6 +16,7 @@ PASSING = [
     stage("whitebox", Verdict.CERTIFIED),
     stage("probe", Verdict.CERTIFIED),
     stage("sampled"),
+    stage("numerics"),
 ]
 
 
@@ -66,7 +67,7 @@ def test_one_lossy_stage_makes_the_run_lossy(name: str) -> None:
     assert run_verdict(with_verdict(name, Verdict.LOSSY)) is Verdict.LOSSY
 
 
-@pytest.mark.parametrize("name", ["exact", "differential", "whitebox", "probe"])
+@pytest.mark.parametrize("name", ["exact", "differential", "whitebox", "probe", "numerics"])
 def test_an_inconclusive_or_missing_stage_never_passes(name: str) -> None:
     assert run_verdict(with_verdict(name, Verdict.INCONCLUSIVE)) is Verdict.INCONCLUSIVE
     rest = [found for found in PASSING if found.name != name]

@@ -36,6 +36,7 @@ def test_a_small_audit_runs_every_stage_and_claims_nothing_it_cannot() -> None:
         "whitebox": Verdict.INCONCLUSIVE,
         "probe": Verdict.INCONCLUSIVE,
         "sampled": Verdict.NO_EVIDENCE,
+        "numerics": Verdict.NO_EVIDENCE,
         "draws": Verdict.NO_EVIDENCE,
         "greedy": Verdict.NO_EVIDENCE,
     }

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rheocheck.stats.betting import _cautious_bets, _log_wealth, mean_upper_bound, units_needed
+from rheocheck.errors import InputError
+from rheocheck.stats.betting import (
+    _cautious_bets,
+    _log_wealth,
+    mean_excess_p_value,
+    mean_lower_bound,
+    mean_upper_bound,
+    units_needed,
+)
 
 
 def test_459_zeros_certify_one_percent_and_458_do_not() -> None:
@@ -114,3 +122,38 @@ def test_wealth_grows_with_the_mean_so_nothing_lies_beyond_the_bound(
     bets = _cautious_bets(units, alpha)
     wealth = [_log_wealth(units, bets, mean) for mean in np.linspace(0.0, 0.999, 60)]
     assert all(low <= high + 1e-9 for low, high in pairwise(wealth))
+
+
+def test_the_lower_bound_mirrors_the_upper_one() -> None:
+    values = np.random.default_rng(0).beta(2, 30, size=80)
+    assert mean_lower_bound(values, 0.01) == 1.0 - mean_upper_bound(1.0 - values, 0.01)
+    assert 0.0 < mean_lower_bound(values, 0.01) < values.mean()
+    assert mean_lower_bound([], 0.01) == 0.0
+
+
+@pytest.mark.parametrize("alpha", [0.3, 0.01, 1e-6])
+@pytest.mark.parametrize("mean", [0.0, 0.012, 0.02, 0.03, 0.5, 1.0])
+def test_the_p_value_is_small_where_the_lower_bound_is_above(alpha: float, mean: float) -> None:
+    for seed in range(5):
+        values = np.random.default_rng(seed).beta(20, 800, size=120)
+        refuted = mean_lower_bound(values, alpha) > mean
+        assert (mean_excess_p_value(values, mean, alpha) <= alpha) == refuted
+
+
+def test_p_values_of_an_excess_at_the_ends() -> None:
+    assert mean_excess_p_value([], 0.1, 0.01) == 1.0
+    assert mean_excess_p_value(np.zeros(50), 0.0, 0.01) == 1.0
+    assert mean_excess_p_value([0.0, 1e-9], 0.0, 0.01) == 0.0
+    assert mean_excess_p_value(np.ones(50), 1.0, 0.01) == 1.0
+    with pytest.raises(InputError, match="must lie in"):
+        mean_excess_p_value([0.5], 1.5, 0.01)
+
+
+def test_p_values_of_an_excess_are_valid() -> None:
+    """At the true mean at most 5 % are below 0.05.
+
+    400 replays; a true rate of 5 % gives more than 46 with probability 1e-6.
+    """
+    rng = np.random.default_rng(11)
+    small = [mean_excess_p_value(rng.random(60) < 0.1, 0.1, 1e-6) <= 0.05 for _ in range(400)]
+    assert sum(small) <= 46
