@@ -174,7 +174,7 @@ def carried(sampled: StageFindings, carry: Carry, seed: int) -> tuple[StageFindi
         "carry": {"runs": len(after.runs), "log_e": after.log_e},
     }
     result = sampled.result.model_copy(update={"details": details})
-    return StageFindings(result, {**sampled.p_values, **p_values}), after
+    return replace(sampled, result=result, p_values={**sampled.p_values, **p_values}), after
 
 
 def _is_run(value: Any) -> bool:

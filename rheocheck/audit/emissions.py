@@ -7,18 +7,19 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rheocheck.audit.accept_rate import accept_rates, accept_sums
 from rheocheck.audit.choices import Choice, choice_uniforms
+from rheocheck.audit.drawn_tokens import Drawn
 from rheocheck.audit.laws import draft_law, softmax
 from rheocheck.audit.recording import RecordingDrafter
+from rheocheck.audit.token_pilot import pilot_faults
+from rheocheck.audit.token_power import PilotFault
+from rheocheck.audit.token_statistics import Statistic, merged, statistics
+from rheocheck.audit.token_witness import WitnessSets
 from rheocheck.config import SpeculationConfig
 from rheocheck.gpu.decoding import RoundTrace
-from rheocheck.stats.cells import RANK_STARTS
-from rheocheck.stats.pit import draft_target_order, randomised_pit
-from rheocheck.stats.scores import ScoreSums, draft_score, off_support, score_sums, surprisal
-
-# Up to this vocabulary every token is a cell of its own; beyond it cells are ranks under the
-# target.
-LARGEST_TOKEN_CELLS = 1024
+from rheocheck.stats.scores import NO_SCORES, ScoreSums, off_support
+from rheocheck.traces.laws import Laws
 
 PlainLogits = Callable[[Sequence[Sequence[int]], Sequence[int]], Sequence[Tensor]]
 """Plain causal passes: sequences and first positions wanted -> [positions, vocab] logits each."""
@@ -35,6 +36,9 @@ class Emitted:
       draft: [emitted] arrays [vocab], the draft's law there; zeros where nothing was drafted.
       uniform: [emitted] uniforms for the PIT.
       place: [emitted] (round, position within the round's emission).
+      accept_rate: [emitted] probability, given the tree, that a child of the node is accepted; 0
+        at nodes without children.
+      accepted: [emitted] whether one was.
     """
 
     start: int
@@ -43,6 +47,8 @@ class Emitted:
     draft: list[NDArray[np.float64]] = field(default_factory=list)
     uniform: list[float] = field(default_factory=list)
     place: list[tuple[int, int]] = field(default_factory=list)
+    accept_rate: list[float] = field(default_factory=list)
+    accepted: list[bool] = field(default_factory=list)
 
 
 class EmissionRecorder:
@@ -64,6 +70,8 @@ class EmissionRecorder:
         """Take in one round of a batch."""
         nodes = trace.emission_nodes().cpu().numpy()
         tokens = trace.verification.emitted.cpu().numpy()
+        rates = accept_rates(trace, self._config.rule, self._temperature)
+        accepted = trace.verification.num_accepted.tolist()
         uniform = choice_uniforms(
             self._seed, trace.request, trace.round_index, Choice.TOKEN_PIT, nodes.shape[1]
         )
@@ -78,6 +86,8 @@ class EmissionRecorder:
                 emitted.draft.append(self._draft_law(trace, row, int(node)))
                 emitted.uniform.append(float(uniform[row, step]))
                 emitted.place.append((int(trace.round_index[row]), step))
+                emitted.accept_rate.append(float(rates[row, step]))
+                emitted.accepted.append(step < accepted[row])
 
     def rows(self) -> dict[int, Emitted]:
         """By prompt, in the order of the prompts."""
@@ -102,43 +112,47 @@ class EmissionRecorder:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EmissionFindings:
-    """Emitted tokens of some prompts against plain decoding; parts of a run are concatenated.
+    """Emitted tokens of some prompts against plain decoding; `join` puts parts of a run together.
 
     Attributes:
-      surprisal: Sums of -ln of the target law.
-      draft: Sums of the clipped log ratio draft/target.
-      pit: [emitted] PIT values, tokens ordered by draft/target.
-      cell: [emitted] cell of each token: the token, or its rank bucket in a large vocabulary.
-      cell_law: [emitted, cells] law of the cell in that context.
+      num_tokens: Emitted tokens.
+      statistics: All of `rheocheck.audit.token_statistics`, with what they saw.
+      sets: For the witness.
+      accept: Sums of 1{a child was accepted} at the nodes that have children.
+      pilot: Named faults on some of the contexts; empty for parts that were not asked.
       off_support: Emitted tokens of probability 0, as (prompt, round, position, token).
     """
 
-    surprisal: ScoreSums
-    draft: ScoreSums
-    pit: NDArray[np.float64]
-    cell: NDArray[np.int64]
-    cell_law: NDArray[np.float64]
+    num_tokens: int
+    statistics: list[Statistic]
+    sets: WitnessSets
+    accept: ScoreSums
+    pilot: tuple[PilotFault, ...]
     off_support: list[tuple[int, int, int, int]]
 
 
 def join(parts: Sequence[EmissionFindings]) -> EmissionFindings:
-    """The findings of several sets of prompts, at least one, as one."""
-    first, *others = parts
-    surprisals, drafts = first.surprisal, first.draft
-    for part in others:
-        surprisals, drafts = surprisals + part.surprisal, drafts + part.draft
+    """The findings of several sets of prompts as one; of none, findings without tokens."""
+    accept, sets = NO_SCORES, WitnessSets()
+    for part in parts:
+        accept += part.accept
+        sets.merge(part.sets)
     return EmissionFindings(
-        surprisal=surprisals,
-        draft=drafts,
-        pit=np.concatenate([part.pit for part in parts]),
-        cell=np.concatenate([part.cell for part in parts]),
-        cell_law=np.concatenate([part.cell_law for part in parts]),
+        num_tokens=sum(part.num_tokens for part in parts),
+        statistics=merged([part.statistics for part in parts]),
+        sets=sets,
+        accept=accept,
+        pilot=next((part.pilot for part in parts if part.pilot), ()),
         off_support=[place for part in parts for place in part.off_support],
     )
 
 
 def compare(
-    rows: dict[int, Emitted], plain_logits: PlainLogits, temperature: float
+    rows: dict[int, Emitted],
+    plain_logits: PlainLogits,
+    temperature: float,
+    config: SpeculationConfig,
+    pilot: bool = False,
 ) -> EmissionFindings:
     """Compare emitted tokens with plain passes over the finished text.
 
@@ -146,11 +160,13 @@ def compare(
       rows: By prompt.
       plain_logits: The target's plain passes; no tree, mask, cache or position of ours in them.
       temperature: Of the requests.
+      config: The scheme.
+      pilot: Whether named faults are tried out on some of the contexts.
 
     Returns:
       The findings over all prompts.
     """
-    return compare_with(rows, plain_laws(rows, plain_logits, temperature))
+    return compare_with(rows, plain_laws(rows, plain_logits, temperature), config, pilot)
 
 
 def plain_laws(
@@ -175,48 +191,42 @@ def plain_rows(
 
 
 def compare_with(
-    rows: dict[int, Emitted], plain_by_prompt: dict[int, NDArray[np.float64]]
+    rows: dict[int, Emitted],
+    plain_by_prompt: dict[int, NDArray[np.float64]],
+    config: SpeculationConfig,
+    pilot: bool = False,
 ) -> EmissionFindings:
-    """Compare emitted tokens with plain laws of `plain_laws`."""
+    """Compare emitted tokens with plain laws of `plain_laws`; see `compare`."""
     emitted = list(rows.values())
+    if not any(row.verified for row in emitted):
+        return join([])
     plain = np.concatenate([plain_by_prompt[request] for request in rows])
     draft = np.concatenate([np.stack(row.draft) for row in emitted])
     token = np.array([token for row in emitted for token in row.text[row.start :]], dtype=np.int64)
-    uniform = np.array([value for row in emitted for value in row.uniform])
     place = [
         (request, round_index, step)
         for request, row in rows.items()
         for round_index, step in row.place
     ]
-    cell, cell_law = cells(plain, token)
+    drawn = Drawn(
+        laws=Laws(None, plain, draft, None, None, token, np.zeros(len(token))),
+        uniform=np.array([value for row in emitted for value in row.uniform]),
+        place=np.array([(0, *where) for where in place]),
+        num_top=config.num_top,
+        num_candidates=config.top_k,
+    )
+    found, sets = statistics(), WitnessSets()
+    for statistic in found:
+        statistic.observe(drawn)
+    sets.observe(drawn)
     return EmissionFindings(
-        surprisal=score_sums(plain, surprisal(plain), token),
-        draft=score_sums(plain, draft_score(plain, draft), token),
-        pit=randomised_pit(plain, token, uniform, draft_target_order(plain, draft)),
-        cell=cell,
-        cell_law=cell_law,
+        num_tokens=len(token),
+        statistics=found,
+        sets=sets,
+        accept=accept_sums(
+            np.array([value for row in emitted for value in row.accept_rate]),
+            np.array([value for row in emitted for value in row.accepted], dtype=np.bool_),
+        ),
+        pilot=pilot_faults(drawn) if pilot else (),
         off_support=[(*place[index], int(token[index])) for index in off_support(plain, token)],
     )
-
-
-def cells(
-    law: NDArray[np.float64], token: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Cells of a chi-square test, fixed before any token is looked at.
-
-    Args:
-      law: [emitted, vocab] laws.
-      token: [emitted] tokens.
-
-    Returns:
-      [emitted] cell of each token, and [emitted, cells] the cells' law in each context: the tokens
-      themselves, or ranks 1, 2, 3-5, 6-20, 21-100 and the rest under the context's law.
-    """
-    if law.shape[1] <= LARGEST_TOKEN_CELLS:
-        return token, law
-    order = np.argsort(-law, axis=1, kind="stable")
-    rank = np.argmax(order == token[:, None], axis=1) + 1
-    ranked = np.take_along_axis(law, order, axis=1)
-    starts = np.array(RANK_STARTS) - 1
-    buckets = np.add.reduceat(ranked, starts, axis=1)
-    return np.searchsorted(np.array(RANK_STARTS), rank, side="right") - 1, buckets

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from rheocheck.certificate import StageResult, Verdict, overall_verdict
 from rheocheck.stats.multiplicity import holm
@@ -18,10 +19,20 @@ class StageFindings:
     Attributes:
       result: With the verdict that the stage's exact evidence alone gives.
       p_values: By test, unadjusted; names are unique within the stage.
+      suspicions: More of them, which make a stage SUSPECT and never LOSSY: what they test is not
+        the output.
+      evidence: Details that are shown where the p-values reject; exact evidence goes before it.
     """
 
     result: StageResult
     p_values: dict[str, float] = field(default_factory=dict)
+    suspicions: dict[str, float] = field(default_factory=dict)
+    evidence: dict[str, Any] = field(default_factory=dict)
+
+
+def num_p_values(findings: Iterable[StageFindings]) -> int:
+    """How many p-values stages give to the run's correction."""
+    return sum(len(_tests(finding)) for finding in findings)
 
 
 def settle(findings: Sequence[StageFindings]) -> list[StageResult]:
@@ -32,34 +43,46 @@ def settle(findings: Sequence[StageFindings]) -> list[StageResult]:
 
     Returns:
       The results in the same order. A stage that is LOSSY by a counterexample stays so; an adjusted
-      p <= 1e-6 makes it LOSSY; one in (1e-6, 1e-3] makes any other verdict SUSPECT. `p_value` is
-      the stage's smallest unadjusted one, `details.p_values` has all, with their adjusted values.
+      p <= 1e-6 makes it LOSSY; one in (1e-6, 1e-3] makes any other verdict SUSPECT, and so does a
+      suspicion up to 1e-3. `p_value` is the stage's smallest unadjusted one of the output's tests,
+      `details.p_values` has all, with their adjusted values.
     """
     adjusted = holm(
         {
             f"{finding.result.name}/{test}": value
             for finding in findings
-            for test, value in finding.p_values.items()
+            for test, value in _tests(finding).items()
         }
     )
-    settled = []
-    for finding in findings:
-        result = finding.result
-        if finding.p_values:
-            shown = {
-                test: {"p": value, "adjusted": adjusted[f"{result.name}/{test}"]}
-                for test, value in finding.p_values.items()
-            }
-            smallest = min(item["adjusted"] for item in shown.values())
-            result = result.model_copy(
-                update={
-                    "p_value": min(finding.p_values.values()),
-                    "verdict": _with_p_value(result.verdict, smallest),
-                    "details": {**result.details, "p_values": shown},
-                }
-            )
-        settled.append(result)
-    return settled
+    return [_settled(finding, adjusted) for finding in findings]
+
+
+def _tests(finding: StageFindings) -> dict[str, float]:
+    return {**finding.p_values, **finding.suspicions}
+
+
+def _settled(finding: StageFindings, adjusted: dict[str, float]) -> StageResult:
+    """One stage with the corrected p-values of the whole run."""
+    result, tests = finding.result, _tests(finding)
+    if not tests:
+        return result
+    shown = {
+        test: {"p": value, "adjusted": adjusted[f"{result.name}/{test}"]}
+        for test, value in tests.items()
+    }
+    smallest = min((shown[test]["adjusted"] for test in finding.p_values), default=1.0)
+    suspicion = min((shown[test]["adjusted"] for test in finding.suspicions), default=1.0)
+    verdict = _with_p_value(result.verdict, smallest)
+    if verdict is not Verdict.LOSSY and suspicion <= SUSPECT_LEVEL:
+        verdict = Verdict.SUSPECT
+    evidence = finding.evidence if smallest <= SUSPECT_LEVEL else {}
+    return result.model_copy(
+        update={
+            "p_value": min(finding.p_values.values(), default=result.p_value),
+            "verdict": verdict,
+            "details": {**evidence, **result.details, "p_values": shown},
+        }
+    )
 
 
 def worst_verdict(verdicts: Iterable[Verdict]) -> Verdict:

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from rheocheck.audit.token_cells import RANK_NAMES, rank_buckets
 from rheocheck.audit.trace_facts import NUMERICS, Facts, role_name
-from rheocheck.audit.trace_statistics import RANK_NAMES, rank_buckets
 from rheocheck.stats.scores import draft_score, surprisal
 from rheocheck.traces.reader import Batch
 from rheocheck.traces.trees import ROLES

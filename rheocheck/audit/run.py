@@ -25,7 +25,7 @@ from rheocheck.audit.decoding_runs import (
 )
 from rheocheck.audit.draws import DrawRun, draws_stage
 from rheocheck.audit.emissions import join
-from rheocheck.audit.findings import StageFindings, run_verdict, settle
+from rheocheck.audit.findings import StageFindings, num_p_values, run_verdict, settle
 from rheocheck.audit.greedy import greedy_stage
 from rheocheck.audit.numerics import numerics_stage
 from rheocheck.audit.numerics_findings import join_numerics
@@ -44,9 +44,6 @@ from rheocheck.certificate import Report, StageResult, Verdict, environment
 from rheocheck.errors import InputError
 from rheocheck.models.registry import Pair
 from rheocheck.parallel import num_processes
-
-# p-values of the run: one a temperature from the probe stage and four from the sampled one.
-TESTS_A_TEMPERATURE = 5
 
 
 def run_audit(
@@ -104,21 +101,21 @@ def _run_audit(
     watched = [run for run in runs if run.watch]
     traces = [part.trace for run in watched for part in run.parts if part.trace is not None]
     save_parts(settings.save_trace, traces)
-    tests = TESTS_A_TEMPERATURE + (len(CARRIED_SCORES) if carry is not None else 0)
-    sampled = _sampled(watched, replay, tests * len(watched))
-    if carry is not None:
-        sampled, evidence = carried(sampled, evidence, settings.seed)
-        write_carry(carry, evidence)
     whitebox, numerics = _whitebox(watched, settings), _numerics(watched, pair, settings)
-    sampled, numerics = report_apart(sampled, numerics, whitebox.result)
-    findings += [
-        whitebox,
+    others = [
         _probe(watched, settings, replay),
-        sampled,
-        numerics,
         StageFindings(_draws(watched, replay)),
         StageFindings(_greedy(settings, source, prompts)),
     ]
+    num_carried = len(CARRIED_SCORES) * len(watched) if carry is not None else 0
+    # Power is stated at the level of the correction, so the other p-values are counted first.
+    other_tests = num_p_values([*findings, whitebox, numerics, *others]) + num_carried
+    sampled = _sampled(watched, replay, other_tests)
+    if carry is not None:
+        sampled, evidence = carried(sampled, evidence, settings.seed)
+        write_carry(carry, evidence)
+    sampled, numerics = report_apart(sampled, numerics, whitebox.result)
+    findings += [whitebox, others[0], sampled, numerics, *others[1:]]
     stages = [_with_text(stage, texts, pair) for stage in settle(findings)]
     verdict = run_verdict(stages)
     return Report(
@@ -254,7 +251,7 @@ def _probe(runs: Sequence[DecodingRun], settings: AuditSettings, replay: str) ->
     )
 
 
-def _sampled(runs: Sequence[DecodingRun], replay: str, num_tests: int) -> StageFindings:
+def _sampled(runs: Sequence[DecodingRun], replay: str, other_tests: int) -> StageFindings:
     return sampled_stage(
         [
             SampledRun(
@@ -263,7 +260,7 @@ def _sampled(runs: Sequence[DecodingRun], replay: str, num_tests: int) -> StageF
             )
             for run in runs
         ],
-        num_tests,
+        other_tests,
         replay,
     )
 

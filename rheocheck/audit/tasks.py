@@ -187,7 +187,7 @@ def _run(task: Task, pair: Pair) -> TaskFindings:
         regrown=[
             regrow(probe, task.config, task.temperature, rounding) for probe in probes.probes()
         ],
-        emissions=compare_with(rows, plain.laws),
+        emissions=compare_with(rows, plain.laws, task.config, task.requests[0] == 0),
         numerics=numerics,
         draws=draws.findings(),
         trace=_trace(task, recorder, plain.laws, str(pair.target.hf.dtype)),

@@ -41,7 +41,7 @@ def run_trace_audit(path: Path, seed: int = 0) -> Report:
     seen = Seen(seed)
     for batch in read_batches(index):
         settings = index.runs[batch.run]
-        seen.observe(batch, batch_facts(batch, settings), _run_name(index, batch.run))
+        seen.observe(batch, batch_facts(batch, settings), _run_name(index, batch.run), settings)
     replay = f"rheocheck audit --trace {shlex.quote(str(path))} --seed {seed}"
     stages = settle(trace_stages(seen, replay))
     verdict = overall_verdict(stages, ["support", "sampled"])

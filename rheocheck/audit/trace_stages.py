@@ -4,8 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from rheocheck.audit.findings import LOSSY_LEVEL, StageFindings
+from rheocheck.audit.findings import StageFindings, num_p_values
 from rheocheck.audit.localise import replay_of
+from rheocheck.audit.token_stage import TokenRun, token_stage
+from rheocheck.audit.token_statistics import statistics
 from rheocheck.audit.trace_facts import (
     DECIDED,
     MISDRAWN,
@@ -20,18 +22,13 @@ from rheocheck.audit.trace_facts import (
 from rheocheck.audit.trace_seen import Seen
 from rheocheck.certificate import StageResult, Verdict
 from rheocheck.stats.chi_square import bucket_chi_square
-from rheocheck.stats.pit import NUM_BINS, uniformity
-from rheocheck.stats.power import chi_square_detectable, chi_square_power
+from rheocheck.stats.pit import uniformity
 from rheocheck.traces.trees import ROLES
-
-# Alternative whose power is printed, and for which the tokens needed are said.
-NAMED_TV = 0.05
-MOST_TOKENS = 2**40
 
 
 def trace_stages(seen: Seen, replay: str) -> list[StageFindings]:
     """All stages that the trace allows, in the order of the report."""
-    found = [_support(seen, replay), _sampled(seen, replay)]
+    found: list[StageFindings] = []
     if seen.alignment.num_rows:
         found.append(_stale(seen, replay))
     if {DECIDED, REPEATED} & seen.violations.keys():
@@ -44,7 +41,8 @@ def trace_stages(seen: Seen, replay: str) -> list[StageFindings]:
         found.append(_whitebox(seen, replay))
     if seen.distance_max or NUMERICS in seen.violations:
         found.append(_numerics(seen, replay))
-    return found
+    sampled = _sampled(seen, num_p_values(found), replay)
+    return [_support(seen, replay), sampled, *found]
 
 
 def _exact(
@@ -79,46 +77,14 @@ def _support(seen: Seen, replay: str) -> StageFindings:
     return StageFindings(stage)
 
 
-def _sampled(seen: Seen, replay: str) -> StageFindings:
-    """p-values of all statistics; INCONCLUSIVE where there are too few tokens to find anything."""
-    tests = seen.tests or []
-    level = LOSSY_LEVEL / max(1, len(tests))
-    detectable = 1.0 if not seen.tokens else chi_square_detectable(seen.tokens, NUM_BINS - 1, level)
-    needed = _tokens_needed(level)
-    few = detectable >= 1.0
-    return StageFindings(
-        StageResult(
-            name="sampled",
-            verdict=Verdict.INCONCLUSIVE if few else Verdict.NO_EVIDENCE,
-            statistic=max((abs(test.shown) for test in tests if "PIT" not in test.name), default=0),
-            sample_size=seen.tokens,
-            power=chi_square_power(seen.tokens, NUM_BINS - 1, NAMED_TV, level)
-            if seen.tokens
-            else 0.0,
-            replay=replay,
-            details={
-                "summary": (
-                    f"{seen.tokens:,} emitted tokens are too few to find anything at this level; "
-                    f"TV {NAMED_TV:g} needs some {needed:,}"
-                    if few
-                    else f"{seen.tokens:,} emitted tokens; detectable TV {detectable:.3g}; TV "
-                    f"{NAMED_TV:g} needs some {needed:,}"
-                ),
-                "statistic_is": "largest of the statistics below (described; p-values judge)",
-                "power_is": f"of a 20-bin PIT test at level {level:.2g} against TV {NAMED_TV:g}",
-                "detectable_tv": detectable,
-                "tokens_needed": needed,
-                "statistics": {test.name: test.shown for test in tests},
-            },
-        ),
-        {test.name: test.p_value for test in tests} if seen.tokens else {},
-    )
-
-
-def _tokens_needed(level: float) -> int:
-    """Tokens with which a TV of `NAMED_TV` is detectable: the noncentrality is 4 n TV^2."""
-    few = chi_square_detectable(MOST_TOKENS, NUM_BINS - 1, level)
-    return int(np.ceil(MOST_TOKENS * (few / NAMED_TV) ** 2))
+def _sampled(seen: Seen, other_tests: int, replay: str) -> StageFindings:
+    """All statistics of the tokens; INCONCLUSIVE where there are too few to find anything."""
+    tests = seen.tests if seen.tests is not None else statistics(False)
+    names = {test.name for test in tests}
+    # Later shards may lack what the pilot's has.
+    pilot = [fault.of(names) for fault in seen.pilot or ()]
+    run = TokenRun("", None, seen.tokens, tests, seen.sets, seen.accept, pilot)
+    return token_stage([run], other_tests, replay)
 
 
 def _stale(seen: Seen, replay: str) -> StageFindings:

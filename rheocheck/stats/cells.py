@@ -15,7 +15,7 @@ Tokens = NDArray[np.int64]
 RANK_STARTS = (1, 2, 3, 6, 21, 101)
 # Cells of probability: [0.1, 1], [0.01, 0.1), ..., below 1e-5.
 NUM_DECADES = 6
-ROLES = ("top", "support", "outside")
+ROLES = ("top", "filler range", "rest of support", "outside")
 
 
 def rank_cell(target: Laws) -> Tokens:
@@ -38,16 +38,22 @@ def decade_cell(target: Laws) -> Tokens:
     return np.asarray(cell, dtype=np.int64)
 
 
-def role_cell(draft: Laws, num_top: int) -> Tokens:
-    """[contexts, vocab] 0 for the draft's `num_top` first tokens, 1 for its other ones, 2 outside.
+def role_cell(draft: Laws, num_top: int, num_candidates: int) -> Tokens:
+    """[contexts, vocab] index into `ROLES` of each token, by its rank under the draft.
+
+    What a token would most likely be in a tree, fixed before any tree is drawn: 0 for the `num_top`
+    first tokens, 1 for those up to rank `num_candidates`, where fillers come from, 2 for the rest
+    of the support, 3 outside. Roles that tokens really had must not be the cells of this test:
+    given the tree the emitted token's law is not the target's.
 
     Order is by draft mass, ties by token id. A context without a draft (a zero row) is all outside.
     """
-    order = np.argsort(-draft, axis=1, kind="stable")
-    cell = np.where(draft > 0, 1, 2)
-    first = order[:, :num_top]
-    chosen = np.take_along_axis(cell, first, axis=1)
-    np.put_along_axis(cell, first, np.where(chosen == 1, 0, chosen), axis=1)
+    first = min(max(num_top, num_candidates), draft.shape[1])
+    order = np.argsort(-draft, axis=1, kind="stable")[:, :first]
+    cell = np.where(draft > 0, 2, 3)
+    chosen = np.take_along_axis(cell, order, axis=1)
+    role = np.where(np.arange(first) < num_top, 0, 1)
+    np.put_along_axis(cell, order, np.where(chosen == 2, role, chosen), axis=1)
     return np.asarray(cell, dtype=np.int64)
 
 

@@ -124,6 +124,43 @@ def chernoff_samples(shift: ScoreShift, alpha: float, power: float = DEFAULT_POW
     return _smallest(surplus)
 
 
+def e_value_bar(cumulant: NDArray[np.float64], alpha: float, sign: float = 1.0) -> float:
+    """Smallest deviation at which the e-value of `ScoreSums.log_e` reaches 1/alpha.
+
+    Args:
+      cumulant: [tilts] summed over all samples, at least 0.
+      alpha: Level.
+      sign: 1 for deviations above the null mean, -1 for those below.
+
+    Returns:
+      Its size, in the score's units; infinite for a score that cannot vary.
+    """
+    if not cumulant.any():
+        return math.inf
+
+    def surplus(log_deviation: float) -> float:
+        exponents = TILTS * sign * math.exp(log_deviation) - cumulant
+        mixed = float(special.logsumexp(exponents)) - math.log(len(TILTS))
+        return mixed + math.log(alpha)
+
+    return _smallest(surplus, math.log(1e-9))
+
+
+def e_value_power(shift: ScoreShift, num_samples: float, alpha: float) -> float:
+    """Chance that the e-value reaches 1/alpha at a fixed number of samples.
+
+    The bar is exact for contexts like the pilot's; the sum under the fault is taken as normal.
+    """
+    if num_samples <= 0 or shift.shift == 0.0:
+        return 0.0
+    sign = math.copysign(1.0, shift.shift)
+    bar = e_value_bar(num_samples * shift.cumulant, alpha, sign)
+    mean, spread = num_samples * abs(shift.shift), math.sqrt(num_samples * shift.fault_variance)
+    if spread == 0.0:
+        return float(mean >= bar)
+    return float(stats.norm.sf((bar - mean) / spread))
+
+
 def expected_stop(shift: ScoreShift, alpha: float) -> float:
     """Samples at which the e-process crosses 1/alpha on its mean path; infinite if it never does.
 
@@ -250,14 +287,14 @@ def likelihood_ratio(
     return LikelihoodRatio(max(bound, quantiles**2 / chi_square), bound)
 
 
-def _smallest(surplus: Callable[[float], float]) -> float:
-    """Samples at which a function of their logarithm turns positive; infinite past 1e18."""
+def _smallest(surplus: Callable[[float], float], bottom: float = 0.0) -> float:
+    """exp(x) where a function of x turns positive, at least exp(bottom); infinite past 1e18."""
     top = math.log(LARGEST_SAMPLES)
-    if surplus(0.0) >= 0.0:
-        return 1.0
+    if surplus(bottom) >= 0.0:
+        return math.exp(bottom)
     if surplus(top) < 0.0:
         return math.inf
-    return math.exp(float(optimize.brentq(surplus, 0.0, top, xtol=1e-6)))
+    return math.exp(float(optimize.brentq(surplus, bottom, top, xtol=1e-6)))
 
 
 def _check_shapes(target: Laws, *others: NDArray[np.float64]) -> None:

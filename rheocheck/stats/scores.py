@@ -210,7 +210,19 @@ def acceptance_sums(
     Returns:
       Sums of the score 1{accepted}.
     """
-    rate = np.minimum(np.minimum(target, draft).sum(axis=1), 1.0)
+    return rate_sums(np.minimum(np.minimum(target, draft).sum(axis=1), 1.0), accepted)
+
+
+def rate_sums(rate: NDArray[np.float64], accepted: NDArray[np.bool_]) -> ScoreSums:
+    """Events against their exact probabilities.
+
+    Args:
+      rate: [events] probability of each, fixed before it is decided, in [0, 1].
+      accepted: [events] whether it happened.
+
+    Returns:
+      Sums of the score 1{happened}.
+    """
     laws = np.stack((1.0 - rate, rate), axis=1)
     score = np.tile(np.array([0.0, 1.0]), (len(rate), 1))
     # Not `score_terms`: a refusal at a rate of 1 must count against the sampler, not be left out.

@@ -100,7 +100,7 @@ def size_run(
         raise InputError(f"power = {power}: must lie in (1/2, 1)")
     faults = [
         _sized(name, laws, draft, fault, alpha, power)
-        for name, fault in _faults_of_size(laws, draft, detect)
+        for name, fault in faults_of_size(laws, draft, detect)
     ]
     evenly = noncentrality_samples(4.0 * detect**2, NUM_BINS - 1, alpha, power)
     faults.append(SizedFault("spread evenly over the PIT's bins", {"PIT draft/target": evenly}, {}))
@@ -108,7 +108,17 @@ def size_run(
     return Sizing(detect, alpha, power, tuple(faults), math.ceil(needed))
 
 
-def _faults_of_size(target: Laws, draft: Laws, detect: float) -> list[tuple[str, Laws]]:
+def faults_of_size(target: Laws, draft: Laws, detect: float) -> list[tuple[str, Laws]]:
+    """Named faults whose mean total variation is `detect`: (name, [contexts, vocab] emitted laws).
+
+    Draft tokens that are emitted unverified, and a temperature that is too high. One that cannot
+    get that far on these contexts is left out.
+
+    Args:
+      target: [contexts, vocab] target laws.
+      draft: [contexts, vocab] draft laws; zero rows allowed.
+      detect: Mean total variation over contexts, in (0, 1).
+    """
     found = []
     with_draft = np.where(draft.sum(axis=1, keepdims=True) > 0, draft, target)
     distance = _mean_distance(target, with_draft)

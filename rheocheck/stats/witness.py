@@ -6,6 +6,7 @@ other, where its count is binomial; a large vocabulary costs nothing. Rejection 
 that people can read and others can check.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,6 +50,7 @@ class Witness:
 # Thresholds tried, in standard deviations of a count and in quantiles of the scores.
 _EXCESSES: NDArray[np.float64] = np.linspace(0.0, 6.0, 25)
 _NUM_THRESHOLDS = 33
+_TILTS: NDArray[np.float64] = np.geomspace(1e-3, 10.0, 60)
 
 
 def clopper_pearson_lower(hits: int, num_samples: int, alpha: float) -> float:
@@ -87,6 +89,56 @@ def mean_rate_lower(hits: int, num_samples: int, alpha: float) -> float:
     if hits == 0:
         return clopper_pearson_lower(hits, num_samples, alpha)
     return min(clopper_pearson_lower(hits, num_samples, alpha), (hits - 1) / num_samples)
+
+
+def sequential_rate_lower(hits: float, num_samples: int, tilt: float, alpha: float) -> float:
+    """Lower confidence bound on the mean of events' probabilities where later depend on earlier.
+
+    Event c has, given the past, the probability r_c, itself a function of the past. With t = `tilt`
+    and k = exp(t) - 1,
+
+        exp(t * hits - sum_c ln(1 + k r_c))
+
+    has expectation 1, and by concavity of the logarithm the sum is at most n ln(1 + k * mean r_c).
+    So P(mean r_c < (exp((t * hits - ln(1/alpha)) / n) - 1) / k) <= alpha, for any stopping time n.
+
+    Args:
+      hits: Events that happened.
+      num_samples: All events.
+      tilt: t, fixed before the events; `best_tilt` chooses it on others.
+      alpha: Error probability.
+
+    Returns:
+      The bound; 0 for no events.
+
+    Raises:
+      InputError: hits outside 0..num_samples, a tilt that is not positive, alpha outside (0, 1).
+    """
+    checked_level(alpha)
+    if not 0 <= hits <= num_samples:
+        raise InputError(f"hits = {hits}: must lie in 0..{num_samples}")
+    if not (tilt > 0.0 and math.isfinite(tilt)):
+        raise InputError(f"tilt = {tilt}: must be positive and finite")
+    if num_samples == 0:
+        return 0.0
+    exponent = (tilt * hits + math.log(alpha)) / num_samples
+    return max(0.0, math.expm1(exponent) / math.expm1(tilt))
+
+
+def best_tilt(rate: float, num_samples: int, alpha: float) -> float:
+    """The tilt that gives the largest `sequential_rate_lower` if events come at `rate`.
+
+    Args:
+      rate: Expected share of events that happen, in [0, 1], from draws that are not measured.
+      num_samples: Events that will be measured.
+      alpha: Error probability.
+
+    Returns:
+      One of a grid; whichever it is, the bound holds.
+    """
+    hits = rate * num_samples
+    bounds = [sequential_rate_lower(hits, num_samples, tilt, alpha) for tilt in _TILTS]
+    return float(_TILTS[int(np.argmax(bounds))])
 
 
 def witness_set(counts: ArrayLike, law: ArrayLike, alpha: float) -> NDArray[np.bool_]:

@@ -52,7 +52,7 @@ def test_no_and_one_context_are_inconclusive_and_say_what_would_do(
 ) -> None:
     report = run_trace_audit(write_minimal(tmp_path / "trace", rounds))
     assert report.verdict is Verdict.INCONCLUSIVE
-    assert "TV 0.05 needs some 7," in stage(report, "sampled").details["summary"]
+    assert "TV 0.05 needs some 8," in stage(report, "sampled").details["summary"]
 
 
 @pytest.mark.parametrize(

@@ -28,9 +28,11 @@ def test_decades_by_hand() -> None:
 
 def test_roles_by_hand() -> None:
     draft = np.array([[0.2, 0.0, 0.4, 0.4], [0.0, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
-    assert role_cell(draft, 2).tolist() == [[1, 2, 0, 0], [2, 2, 2, 2], [0, 2, 2, 2]]
-    assert role_cell(draft, 0).tolist() == [[1, 2, 1, 1], [2, 2, 2, 2], [1, 2, 2, 2]]
-    assert role_cell(draft, 9).tolist() == [[0, 2, 0, 0], [2, 2, 2, 2], [0, 2, 2, 2]]
+    assert role_cell(draft, 2, 2).tolist() == [[2, 3, 0, 0], [3, 3, 3, 3], [0, 3, 3, 3]]
+    assert role_cell(draft, 1, 2).tolist() == [[2, 3, 0, 1], [3, 3, 3, 3], [0, 3, 3, 3]]
+    assert role_cell(draft, 0, 3).tolist() == [[1, 3, 1, 1], [3, 3, 3, 3], [1, 3, 3, 3]]
+    assert role_cell(draft, 0, 0).tolist() == [[2, 3, 2, 2], [3, 3, 3, 3], [2, 3, 3, 3]]
+    assert role_cell(draft, 9, 1).tolist() == [[0, 3, 0, 0], [3, 3, 3, 3], [0, 3, 3, 3]]
 
 
 def test_no_contexts_have_no_cells() -> None:

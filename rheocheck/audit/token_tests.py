@@ -1,0 +1,314 @@
+"""Kinds of tests of emitted tokens: scores, PIT, cells, single tokens, pairs of neighbours.
+
+Each can be fed batch by batch, joined with what the same test saw of later tokens, and asked what
+it could have found.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from rheocheck.audit.drawn_tokens import Drawn, Values
+from rheocheck.audit.findings import LOSSY_LEVEL
+from rheocheck.audit.token_power import (
+    BinPower,
+    CellPower,
+    FaultPower,
+    ScorePower,
+    TokenPower,
+    count_bars,
+)
+from rheocheck.stats.cells import cell_law
+from rheocheck.stats.chi_square import MIN_EXPECTED, GoodnessOfFit, bucket_chi_square
+from rheocheck.stats.fault_power import e_value_bar, pit_noncentrality, score_shift
+from rheocheck.stats.pit import NUM_BINS, uniformity
+from rheocheck.stats.power import DEFAULT_POWER, chi_square_detectable
+from rheocheck.stats.scores import NO_SCORES, ScoreSums, score_sums
+from rheocheck.stats.serial_pairs import SerialPairs, serial_pairs
+from rheocheck.stats.token_calibration import TokenCalibration, token_calibration
+from rheocheck.traces.laws import Laws
+
+# The uniformity test takes the smallest of three p-values, three times over.
+THREE_TESTS = 3
+
+
+@dataclass(slots=True)
+class Score:
+    """A score of the token, summed: see `rheocheck.stats.scores`."""
+
+    name: str
+    score: Callable[[Drawn], Values]
+    needs_draft: bool = False
+    sums: ScoreSums = NO_SCORES
+    effect: str = "shift of the score's mean, a token"
+
+    def observe(self, drawn: Drawn) -> None:
+        """Add the tokens' scores."""
+        self.sums += score_sums(drawn.laws.null, self.score(drawn), drawn.laws.column)
+
+    def merge(self, later: "Score") -> None:
+        """Add the sums."""
+        self.sums += later.sums
+
+    @property
+    def p_value(self) -> float:
+        """By the e-value, valid at any number of tokens."""
+        return self.sums.p_value
+
+    @property
+    def shown(self) -> float:
+        """The z value."""
+        return self.sums.z
+
+    def detectable(self, level: float) -> float | None:
+        """Shift of the mean, in nats or in mass, upwards or downwards, whichever is larger."""
+        count = self.sums.num_samples
+        bar = max(e_value_bar(self.sums.cumulant, level, sign) for sign in (1.0, -1.0))
+        if not np.isfinite(bar):
+            return None
+        spread = float(stats.norm.ppf(DEFAULT_POWER)) * math.sqrt(self.sums.variance)
+        return (bar + spread) / count
+
+    def power_of(self, drawn: Drawn, fault: Values) -> FaultPower:
+        """From the score's moments under target and fault."""
+        return ScorePower(score_shift(drawn.laws.null, fault, self.score(drawn)))
+
+
+@dataclass(slots=True)
+class Pit:
+    """Randomised PIT with columns in the order of a key; KS, Anderson-Darling and 20 bins."""
+
+    name: str
+    order: Callable[[Drawn], Values]
+    needs_draft: bool = False
+    values: list[Values] = field(default_factory=list)
+    effect: str = "total variation spread evenly over 20 bins"
+
+    def observe(self, drawn: Drawn) -> None:
+        """Add the tokens' PIT values."""
+        self.values.append(drawn.pit(self.order(drawn)))
+
+    def merge(self, later: "Pit") -> None:
+        """Append the values."""
+        self.values += later.values
+
+    @property
+    def p_value(self) -> float:
+        """Of uniformity: Bonferroni over the three tests."""
+        return uniformity(self.all_values()).p_value
+
+    @property
+    def shown(self) -> float:
+        """The Kolmogorov-Smirnov distance."""
+        return uniformity(self.all_values()).ks
+
+    def all_values(self) -> Values:
+        """[emitted] in the order they came in."""
+        return np.concatenate(self.values) if self.values else np.zeros(0)
+
+    def detectable(self, level: float) -> float | None:
+        """Of the 20-bin chi-square alone, so an upper limit."""
+        count = len(self.all_values())
+        return _chi_square_detectable(count, NUM_BINS - 1, level / THREE_TESTS)
+
+    def power_of(self, drawn: Drawn, fault: Values) -> FaultPower:
+        """From the noncentrality of the 20 bins."""
+        per_token = pit_noncentrality(drawn.laws.null, fault, self.order(drawn))
+        return BinPower(per_token, NUM_BINS - 1, THREE_TESTS)
+
+
+@dataclass(slots=True)
+class Buckets:
+    """Chi-square of the token's cell, with the contexts' exact covariance."""
+
+    name: str
+    cells: tuple[str, ...]
+    cells_of: Callable[[Drawn], tuple[NDArray[np.int64], Values]]
+    table_of: Callable[[Drawn], NDArray[np.int64]]
+    needs_draft: bool = False
+    found: list[NDArray[np.int64]] = field(default_factory=list)
+    laws: list[Values] = field(default_factory=list)
+    effect: str = "total variation over the cells, spread as badly as can be"
+
+    def observe(self, drawn: Drawn) -> None:
+        """Add the tokens' cells."""
+        bucket, law = self.cells_of(drawn)
+        self.found.append(bucket)
+        self.laws.append(law)
+
+    def merge(self, later: "Buckets") -> None:
+        """Append the cells and their laws."""
+        self.found += later.found
+        self.laws += later.laws
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """[cells] tokens in each."""
+        found = np.concatenate(self.found) if self.found else np.zeros(0, dtype=np.int64)
+        return np.bincount(found, minlength=len(self.cells))
+
+    @property
+    def law(self) -> Values:
+        """[emitted, cells] law of the cell at each token."""
+        return np.concatenate(self.laws) if self.laws else np.zeros((0, len(self.cells)))
+
+    @property
+    def p_value(self) -> float:
+        """Of the chi-square test."""
+        return self._test().p_value
+
+    @property
+    def shown(self) -> float:
+        """The chi-square statistic; as large as a float where the impossible was drawn."""
+        return min(self._test().statistic, 1e300)
+
+    def detectable(self, level: float) -> float | None:
+        """By the diagonal of the covariance, which is never below the covariance: a limit."""
+        found = self._test()
+        return _chi_square_detectable(found.num_samples, found.df, level)
+
+    def power_of(self, drawn: Drawn, fault: Values) -> FaultPower:
+        """From the cells' laws under target and fault, pooled as the test pools."""
+        cell, count = self.table_of(drawn), len(self.cells)
+        return CellPower(cell_law(drawn.laws.null, cell, count), cell_law(fault, cell, count))
+
+    def _test(self) -> GoodnessOfFit:
+        return bucket_chi_square(self.counts, self.law)
+
+
+@dataclass(slots=True)
+class Tokens:
+    """Calibration of every token by itself; tokens that are not listed do not count.
+
+    Attributes:
+      sums: [2, 3, vocab] by parity of the request: counts, expected counts, sums of squared
+        probabilities. Halves, because a witness is found on one and measured on the other.
+    """
+
+    name: str = "tokens"
+    needs_draft: bool = False
+    sums: Values = field(default_factory=lambda: np.zeros((2, 3, 0)))
+    effect: str = "excess probability of a token that is expected five times"
+
+    def observe(self, drawn: Drawn) -> None:
+        """Add the tokens and their laws."""
+        for half in (0, 1):
+            rows = np.flatnonzero(drawn.place[:, 1] % 2 == half)
+            if len(rows):
+                self._add(half, _token_sums(drawn.laws, rows))
+
+    def merge(self, later: "Tokens") -> None:
+        """Add the sums."""
+        for half in (0, 1):
+            self._add(half, later.sums[half])
+
+    @property
+    def p_value(self) -> float:
+        """Of all tokens, corrected for their number."""
+        return self.test().p_value
+
+    @property
+    def shown(self) -> float:
+        """The z value that is furthest out."""
+        return self.test().z
+
+    def test(self) -> TokenCalibration:
+        """The test of every token."""
+        counts, expected, squares = self.sums.sum(axis=0)
+        return token_calibration(counts, expected, squares, LOSSY_LEVEL)
+
+    def detectable(self, level: float) -> float | None:
+        """By the exact bar of the test, at the smallest expected count that is tested."""
+        found, total = self.test(), float(self.sums[:, 0].sum())
+        if not found.num_tested:
+            return None
+        _, upper = count_bars(np.array([MIN_EXPECTED]), level / found.num_tested)
+        quantile = float(stats.norm.ppf(DEFAULT_POWER))
+        return float(upper[0] + quantile * upper[0] ** 0.5 - MIN_EXPECTED) / total
+
+    def power_of(self, drawn: Drawn, fault: Values) -> FaultPower:
+        """From each token's rate under target and fault."""
+        return TokenPower(drawn.laws.null.mean(axis=0), fault.mean(axis=0))
+
+    def _add(self, half: int, more: Values) -> None:
+        width = max(self.sums.shape[2], more.shape[1])
+        sums = np.zeros((2, 3, width))
+        sums[:, :, : self.sums.shape[2]] = self.sums
+        sums[half, :, : more.shape[1]] += more
+        self.sums = sums
+
+
+@dataclass(slots=True)
+class Pairs:
+    """Lag-1 pairs of PIT values along each request, within rounds and across their ends."""
+
+    name: str = "pairs"
+    needs_draft: bool = False
+    values: list[Values] = field(default_factory=list)
+    places: list[NDArray[np.int64]] = field(default_factory=list)
+    effect: str = "total variation of a pair from independence, spread evenly over 100 cells"
+
+    def observe(self, drawn: Drawn) -> None:
+        """Add PIT values, ordered by draft/target where there is a draft."""
+        order = drawn.by_target() if drawn.laws.draft is None else drawn.by_draft()
+        self.values.append(drawn.pit(order))
+        self.places.append(drawn.place)
+
+    def merge(self, later: "Pairs") -> None:
+        """Append the values."""
+        self.values += later.values
+        self.places += later.places
+
+    @property
+    def p_value(self) -> float:
+        """Of independence; 1 below 500 pairs."""
+        return self.test().p_value
+
+    @property
+    def shown(self) -> float:
+        """Mean product of the pairs' normal scores."""
+        return self.test().correlation
+
+    def test(self) -> SerialPairs:
+        """The test, requests as sequences."""
+        if not self.values:
+            return serial_pairs(np.zeros(0))
+        place = np.concatenate(self.places)
+        order = np.lexsort(place.T[::-1])
+        place = place[order]
+        new = (place[1:, :2] != place[:-1, :2]).any(axis=1)
+        sequence = np.concatenate(([0], np.cumsum(new)))
+        return serial_pairs(np.concatenate(self.values)[order], sequence)
+
+    def detectable(self, level: float) -> float | None:
+        """Of the chi-square over the pairs."""
+        found = self.test()
+        return _chi_square_detectable(found.num_pairs, found.df, level)
+
+    def power_of(self, drawn: Drawn, fault: Values) -> None:
+        """Faults of single tokens leave pairs independent."""
+
+
+def _token_sums(laws: Laws, rows: NDArray[np.int64]) -> Values:
+    """[3, tokens] counts, expected counts and sums of squares of some of the rows."""
+    law, column = laws.null[rows], laws.column[rows]
+    if laws.ids is None:
+        found = np.bincount(column, minlength=law.shape[1])
+        return np.stack([found, law.sum(axis=0), (law**2).sum(axis=0)])
+    table = laws.ids[rows]
+    there = table >= 0
+    drawn = table[np.arange(len(rows)), column]
+    mass, ids = law[there], table[there]
+    size = max(int(ids.max(initial=-1)), int(drawn.max(initial=-1))) + 1
+    counts = np.bincount(drawn[drawn >= 0], minlength=size)
+    expected, squares = (np.bincount(ids, mass**power, minlength=size) for power in (1, 2))
+    return np.stack([counts, expected, squares])
+
+
+def _chi_square_detectable(count: int, df: int, level: float) -> float | None:
+    found = chi_square_detectable(count, df, level) if count and df else 1.0
+    return found if found < 1.0 else None
