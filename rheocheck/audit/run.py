@@ -38,6 +38,7 @@ from rheocheck.audit.prompts import Prompt, read_prompts
 from rheocheck.audit.sampled import SampledRun, sampled_stage
 from rheocheck.audit.settings import FEWEST_PROMPTS, AuditSettings
 from rheocheck.audit.tasks import PROMPTS_PER_TASK, one_thread
+from rheocheck.audit.token_witness import with_texts
 from rheocheck.audit.trace_saving import localisation, prepare_folder, save_parts
 from rheocheck.audit.whitebox import WhiteboxRun, whitebox_stage
 from rheocheck.certificate import Report, StageResult, Verdict, environment
@@ -291,12 +292,17 @@ def _with_text(stage: StageResult, texts: Sequence[Prompt], pair: Pair) -> Stage
     The text is whatever the model says; those who show it escape it.
     """
     witness = stage.details.get("witness")
-    if not isinstance(witness, dict) or "prompt" not in witness:
+    if not isinstance(witness, dict):
         return stage
-    named: dict[str, Any] = {"prompt_line": texts[witness["prompt"]].line}
+    named: dict[str, Any] = {}
+    if "prompt" in witness:
+        named["prompt_line"] = texts[witness["prompt"]].line
     for key in ("token", "emitted_token", "probe_token", "other_token"):
         if key in witness:
             named[f"{key}_text"] = pair.tokenizer.decode([witness[key]])
+    if isinstance(witness.get("tokens"), list):
+        words = [pair.tokenizer.decode([row["token"]]) for row in witness["tokens"]]
+        named["tokens"] = with_texts(witness["tokens"], words)
     return stage.model_copy(update={"details": {**stage.details, "witness": {**witness, **named}}})
 
 

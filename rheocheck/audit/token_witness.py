@@ -23,6 +23,7 @@ from rheocheck.stats.witness import best_tilt, sequential_rate_lower, witness_se
 RATIOS = (0.25, 0.5, 0.8, 1.0, 1.25, 2.0, 4.0, 16.0)
 # Tokens of a witness that are listed.
 SHOWN_TOKENS = 8
+LONGEST_TEXT = 16
 _TOKENS = "tokens"
 
 
@@ -185,9 +186,9 @@ def _members(drawn: Drawn) -> tuple[Values, Values]:
     return np.stack(hits, axis=1), np.minimum(np.stack(mass, axis=1), 1.0)
 
 
-def with_texts(found: dict[str, Any], texts: Sequence[str]) -> dict[str, Any]:
-    """A witness whose tokens have their texts, cut to sixteen characters; same order."""
-    rows = [
-        {**row, "text": text[:16]} for row, text in zip(found["tokens"], texts, strict=True)
-    ]  # fmt: skip
-    return {**found, "tokens": rows}
+def with_texts(tokens: Sequence[dict[str, Any]], texts: Sequence[str]) -> list[dict[str, Any]]:
+    """A witness's tokens with their texts, each cut to sixteen characters."""
+    return [
+        {"token": row["token"], "text": text[:LONGEST_TEXT], **row}
+        for row, text in zip(tokens, texts, strict=True)
+    ]
