@@ -17,7 +17,8 @@ class Alignment:
     """Evidence on the shift of the laws, over the batches of a trace.
 
     Attributes:
-      num_rows: Tokens compared.
+      num_rows: Tokens looked at.
+      num_compared: By shift: tokens that have a law under it.
       log_e: By shift: evidence against it. Batches follow each other, so their e-values multiply.
       log_likelihood: By shift: sum of ln p.
       entries: Entries of laws looked at.
@@ -25,6 +26,7 @@ class Alignment:
     """
 
     num_rows: int = 0
+    num_compared: dict[int, int] = field(default_factory=dict)
     log_e: dict[int, float] = field(default_factory=dict)
     log_likelihood: dict[int, float] = field(default_factory=dict)
     entries: int = 0
@@ -40,20 +42,25 @@ class Alignment:
         order, text = _texts(batch)
         laws = _dense(batch)[order]
         found = detect_shift(laws, batch.token[order], text)
-        if not found.num_rows:
-            return
         self.num_rows += found.num_rows
         for shift, log_e in found.log_e.items():
             self.log_e[shift] = self.log_e.get(shift, 0.0) + log_e
-            mean = found.log_likelihood[shift] * found.num_rows
+            count = found.num_compared[shift]
+            self.num_compared[shift] = self.num_compared.get(shift, 0) + count
+            # No token, no likelihood: 0 times minus infinity is left out.
+            mean = found.log_likelihood[shift] * count if count else 0.0
             self.log_likelihood[shift] = self.log_likelihood.get(shift, 0.0) + mean
 
     def shift(self) -> Shift | None:
-        """All evidence together; None where no token had neighbours."""
+        """All evidence together; None where no batch had complete laws."""
         if not self.num_rows:
             return None
-        likelihood = {key: value / self.num_rows for key, value in self.log_likelihood.items()}
-        return Shift(self.num_rows, dict(self.log_e), likelihood, DEFAULT_ALPHA)
+        likelihood = {
+            key: value / max(1, self.num_compared[key])
+            for key, value in self.log_likelihood.items()
+        }
+        compared = dict(self.num_compared)
+        return Shift(self.num_rows, compared, dict(self.log_e), likelihood, DEFAULT_ALPHA)
 
 
 def _texts(batch: Batch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -90,7 +90,7 @@ def _not_checked(seen: Seen, index: Index) -> list[str]:
     elif REPEATED not in seen.violations:
         lacking.append("no uniforms: single decisions")
     if not seen.alignment.num_rows:
-        lacking.append("laws that are stale by a row: no text of three tokens with complete laws")
+        lacking.append("laws that are stale by a row: no complete laws")
     elif seen.alignment.skipped:
         lacking.append(f"stale laws beyond {seen.alignment.num_rows:,} tokens")
     if not seen.pits:

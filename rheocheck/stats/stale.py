@@ -17,6 +17,11 @@ and E_k grows exponentially. The shifts that are not refuted are a confidence se
 missing from it with probability at most alpha. So a trace whose laws are in place is called stale
 with probability at most alpha.
 
+A token that was drawn counts, whatever it was: to leave out the last of a text, because no row
+follows it, would leave out every end-of-text token, and tilt the rest. At k > 0 the law that H_k
+names for the last k tokens of a text is not in the trace. Their factor is then replaced by the
+least that any law of V tokens allows, V^(-s), which only weakens the evidence.
+
 H_1 is "stale by one row": row t holds the law of the token before. H_-1 is "early by one row". Laws
 that hardly change from row to row cannot be placed: then several shifts remain, and nothing is
 claimed. Tokens that fit no shift (another fault) leave the set empty.
@@ -44,13 +49,16 @@ class Shift:
     """Evidence on where the laws of a trace stand.
 
     Attributes:
-      num_rows: Tokens compared: those with a neighbour at every shift.
+      num_rows: Tokens of the trace.
+      num_compared: Tokens that have a law under each shift.
       log_e: Log of the evidence against each shift; infinite where a token has probability 0.
-      log_likelihood: Mean ln p of the tokens under each shift, nats a token; -inf likewise.
+      log_likelihood: Mean ln p of the tokens that have a law under each shift, nats a token; -inf
+        likewise.
       alpha: Level of the set.
     """
 
     num_rows: int
+    num_compared: dict[int, int]
     log_e: dict[int, float]
     log_likelihood: dict[int, float]
     alpha: float
@@ -117,7 +125,7 @@ def detect_shift(
       alpha: Level of the confidence set, in (0, 1).
 
     Returns:
-      The evidence. Without a row that has all its neighbours no shift is refuted.
+      The evidence.
 
     Raises:
       LawError: A row of `laws` that is no law.
@@ -129,38 +137,38 @@ def detect_shift(
     checked_level(alpha)
     if max_shift < 1:
         raise InputError(f"max_shift = {max_shift}: at least 1 required")
-    rows = _inner_rows(len(laws), sequence, max_shift)
-    shifts = range(-max_shift, max_shift + 1)
-    log_e, log_likelihood = {}, {}
-    for shift in shifts:
-        evidence, likelihood = _log_evidence(laws, rows + shift, token[rows])
-        log_e[shift] = evidence
-        log_likelihood[shift] = likelihood / len(rows) if len(rows) else 0.0
-    return Shift(len(rows), log_e, log_likelihood, alpha)
+    text = _texts(len(laws), sequence)
+    rows = np.arange(len(laws))
+    compared, log_e, log_likelihood = {}, {}, {}
+    for shift in range(-max_shift, max_shift + 1):
+        there = (rows + shift >= 0) & (rows + shift < len(rows))
+        there[there] = text[rows[there] + shift] == text[there]
+        lost = int((~there).sum()) if shift > 0 else 0
+        evidence, likelihood = _log_evidence(laws, rows[there] + shift, token[there], lost)
+        compared[shift], log_e[shift] = int(there.sum()), evidence
+        log_likelihood[shift] = likelihood / compared[shift] if compared[shift] else 0.0
+    return Shift(len(laws), compared, log_e, log_likelihood, alpha)
 
 
-def _inner_rows(
-    num_rows: int, sequence: NDArray[np.int64] | None, max_shift: int
-) -> NDArray[np.int64]:
-    """Rows whose neighbours at every shift belong to the same text."""
+def _texts(num_rows: int, sequence: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    """[rows] the text that a row belongs to."""
     text = np.zeros(num_rows, dtype=np.int64) if sequence is None else np.asarray(sequence)
     if text.shape != (num_rows,):
         raise InputError(f"sequence has shape {text.shape}: ({num_rows},) required")
     num_texts = int((text[1:] != text[:-1]).sum()) + 1 if num_rows else 0
     if len(np.unique(text)) != num_texts:
         raise InputError("sequence: the rows of one text must be consecutive")
-    if num_rows <= 2 * max_shift:
-        return np.zeros(0, dtype=np.int64)
-    rows = np.arange(max_shift, num_rows - max_shift)
-    inner: NDArray[np.int64] = rows[text[rows - max_shift] == text[rows + max_shift]]
-    return inner
+    return text
 
 
 def _log_evidence(
-    laws: NDArray[np.float64], rows: NDArray[np.int64], token: NDArray[np.int64]
+    laws: NDArray[np.float64], rows: NDArray[np.int64], token: NDArray[np.int64], lost: int
 ) -> tuple[float, float]:
-    """Log e-value against "token i follows laws[rows[i]]", and the tokens' log-likelihood."""
-    exponents = np.zeros(len(TILTS))
+    """Log e-value against "token i follows laws[rows[i]]", and the tokens' log-likelihood.
+
+    `lost` more tokens count whose laws are not known.
+    """
+    exponents = -TILTS * lost * math.log(laws.shape[1])
     likelihood = 0.0
     for first in range(0, len(rows), _CHUNK):
         law = laws[rows[first : first + _CHUNK]]

@@ -1,6 +1,7 @@
 """The shift detector: e-values of mean 1 by enumeration, shifts found, none invented."""
 
 import math
+from collections.abc import Iterable, Iterator
 from itertools import product
 
 import numpy as np
@@ -58,17 +59,39 @@ def history_law(history: tuple[int, ...]) -> NDArray[np.float64]:
     return np.roll(weights, sum((i + 1) * t for i, t in enumerate(history))) / 8.0
 
 
-@pytest.mark.parametrize("shift", [-1, 0, 1])
-def test_evidence_against_the_truth_has_mean_one(shift: int) -> None:
-    """Every text of five tokens, weighed by its probability: E_k is an e-value under H_k."""
+def mean_evidence(texts: Iterable[tuple[int, ...]], shift: int) -> float:
+    """Mean of E_k over texts, weighed by their probability, whose laws stand `shift` rows off."""
     mean = 0.0
-    for text in product(range(3), repeat=5):
-        laws = np.array([history_law(text[:t]) for t in range(5)])
-        weight = float(np.prod(laws[np.arange(5), list(text)]))
+    for text in texts:
+        laws = np.array([history_law(text[:t]) for t in range(len(text))])
+        weight = float(np.prod(laws[np.arange(len(text)), list(text)]))
+        # Rolled rows at the far end are never read.
         found = detect_shift(np.roll(laws, shift, axis=0), np.array(text))
-        # Rolled rows at the far end are never read: only inner rows are compared.
         mean += weight * math.exp(found.log_e[shift])
-    assert mean == pytest.approx(1.0, rel=1e-9)
+    return mean
+
+
+@pytest.mark.parametrize("shift", [-1, 0])
+def test_evidence_against_the_truth_has_mean_one(shift: int) -> None:
+    """Every text of five tokens: E_k is an e-value under H_k."""
+    assert mean_evidence(product(range(3), repeat=5), shift) == pytest.approx(1.0, rel=1e-9)
+
+
+def ended_texts(length: int) -> Iterator[tuple[int, ...]]:
+    """Every text that ends at its first 0, or at the limit."""
+    for size in range(1, length + 1):
+        for body in product((1, 2), repeat=size - 1):
+            yield (*body, 0)
+            if size == length:
+                yield from ((*body, 1), (*body, 2))
+
+
+@pytest.mark.parametrize("shift", [-1, 0, 1])
+def test_texts_that_end_at_a_token_of_theirs_are_not_tilted(shift: int) -> None:
+    """Leaving out the last token of a text would leave out every end-of-text token."""
+    mean = mean_evidence(ended_texts(5), shift)
+    assert mean <= 1.0 + 1e-9
+    assert mean == pytest.approx(1.0, rel=1e-9) or shift == 1
 
 
 def test_evidence_against_a_wrong_shift_has_a_larger_mean() -> None:
@@ -105,17 +128,18 @@ def test_tokens_that_fit_nowhere_are_not_called_stale() -> None:
 
 
 def test_no_law_is_carried_over_to_another_text() -> None:
-    """Two texts of two rows have no inner row; as one text of four they have two."""
+    """Two texts of two rows have one row with a law at each shift; one text of four has three."""
     laws, token = chain(np.random.default_rng(7), 4)
     apart = detect_shift(laws, token, np.array([0, 0, 1, 1]))
-    assert apart.num_rows == 0 and apart.remaining == (-1, 0, 1)
-    assert detect_shift(laws, token).num_rows == 2
+    assert apart.num_rows == 4 and apart.num_compared == {-1: 2, 0: 4, 1: 2}
+    assert detect_shift(laws, token).num_compared == {-1: 3, 0: 4, 1: 3}
 
 
 def test_an_impossible_token_refutes_at_once() -> None:
     laws = np.array([[0.5, 0.5, 0.0]] * 3)
     found = detect_shift(laws, np.array([0, 2, 1]))
     assert found.log_e == {-1: math.inf, 0: math.inf, 1: math.inf}
+    assert detect_shift(laws, np.array([2, 0, 1])).log_e[-1] < math.inf
     assert found.p_value() == 0.0
 
 
