@@ -23,8 +23,8 @@ from rheocheck.certificate import StageResult, Verdict
 from rheocheck.config import SamplingConfig, SpeculationConfig
 from rheocheck.gpu import processors, randomness, verification
 from rheocheck.gpu.decoding import RoundTrace
+from rheocheck.stats.repeats import SHARED_LEVEL, repeats_p_value
 
-NUM_VALUES = 2.0**53
 # Of a round no more uniforms are compared, so that chance coincidences stay rare in large trees.
 MOST_A_ROUND = 1000
 # Of each round, these draws are compared with those of all other rounds of the audit.
@@ -38,8 +38,9 @@ class DrawFindings:
     Attributes:
       num_draws: Uniforms looked at, within rounds.
       num_pairs: Pairs of uniforms compared within rounds.
-      problem: The first round that is decided otherwise when decided again, or uniform that occurs
-        twice in one round or is outside [0, 1), or None.
+      problem: The first round that is decided otherwise when decided again, or uniform outside
+        [0, 1), or None.
+      repeats: Uniforms that occur twice in one round: prompt, round, uniform.
       request: [kept] prompt of each kept uniform.
       round_index: [kept] its round.
       kind: [kept] index into `KEPT`.
@@ -49,6 +50,7 @@ class DrawFindings:
     num_draws: int
     num_pairs: float
     problem: dict[str, Any] | None
+    repeats: list[dict[str, Any]]
     request: NDArray[np.int64]
     round_index: NDArray[np.int64]
     kind: NDArray[np.int64]
@@ -63,6 +65,7 @@ class DrawWatcher:
         self._config, self._sampling = config, sampling
         self._num_draws, self._num_pairs = 0, 0.0
         self._problem: dict[str, Any] | None = None
+        self._repeats: list[dict[str, Any]] = []
         self._kept: list[NDArray[np.float64]] = []
         self._prompt_length: dict[int, int] = {}
 
@@ -82,15 +85,14 @@ class DrawWatcher:
         self._num_pairs += batch * per_row * (per_row - 1) / 2
         # NaN fails the comparison too.
         bad = ~((values >= 0) & (values < 1))
-        bad[:, 1:] |= values[:, 1:] == values[:, :-1]
         if self._problem is None and bad.any():
             row, column = (int(found[0]) for found in bad.nonzero())
             self._problem = {
-                "prompt": int(trace.request[row]),
-                "round": int(trace.round_index[row]),
-                "uniform": float(values[row, column]),
-                "cause": "one uniform stands for two draws of a round, or is outside [0, 1)",
+                **_place(trace, row, values[row, column]),
+                "cause": "a uniform is outside [0, 1)",
             }
+        for row, column in zip(*(values[:, 1:] == values[:, :-1]).nonzero(), strict=True):
+            self._repeats.append(_place(trace, int(row), values[row, column]))
         first = [draws.probe.reshape(batch, -1)[:, :1], draws.accept.reshape(batch, -1)[:, :1]]
         for kind, column_values in enumerate([*first, draws.final[:, None]]):
             if column_values.shape[1]:
@@ -143,8 +145,9 @@ class DrawWatcher:
         kept = np.concatenate(self._kept, axis=1) if self._kept else np.zeros((4, 0))
         request, round_index, kind = (kept[row].astype(np.int64) for row in range(3))
         return DrawFindings(
-            self._num_draws, self._num_pairs, self._problem, request, round_index, kind, kept[3]
-        )
+            self._num_draws, self._num_pairs, self._problem, self._repeats,
+            request, round_index, kind, kept[3],
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,15 +167,15 @@ def draws_stage(runs: Sequence[DrawRun], replay: str) -> StageResult:
 
     Returns:
       LOSSY with a witness where a round does not follow from what was recorded of it, where a
-      uniform occurs twice, within a round or across the rounds, prompts and temperatures of the
-      audit, or is outside [0, 1); else NO_EVIDENCE.
+      uniform is outside [0, 1), or where more uniforms occur twice, within a round or across the
+      rounds, prompts and temperatures of the audit, than chance allows; else NO_EVIDENCE.
     """
     problem: dict[str, Any] | None = None
     for run in runs:
         for part in run.parts:
             if problem is None and part.problem is not None:
                 problem = {"temperature": run.temperature, **part.problem}
-    problem = problem or _repeated(runs)
+    problem = problem or _repeated_in_a_round(runs) or _repeated(runs)
     num_draws = sum(part.num_draws for run in runs for part in run.parts)
     kept = sum(len(part.uniform) for run in runs for part in run.parts)
     pairs = sum(part.num_pairs for run in runs for part in run.parts) + kept * (kept - 1) / 2
@@ -191,19 +194,44 @@ def draws_stage(runs: Sequence[DrawRun], replay: str) -> StageResult:
                 else f"{problem['cause']}"
             ),
             "statistic_is": "1 if a round or a uniform is not as it must be",
-            "false_alarm": pairs / NUM_VALUES,
+            "false_alarm": 2 * SHARED_LEVEL,
+            "pairs_compared": pairs,
             "compared_across_rounds": list(KEPT),
             **({} if problem is None else {"witness": problem}),
         },
     )
 
 
+def _place(trace: RoundTrace, row: int, uniform: float) -> dict[str, Any]:
+    return {
+        "prompt": int(trace.request[row]),
+        "round": int(trace.round_index[row]),
+        "uniform": float(uniform),
+    }
+
+
 def _tokens(emitted: Tensor) -> list[int]:
     return [int(token) for token in emitted if token >= 0]
 
 
+def _repeated_in_a_round(runs: Sequence[DrawRun]) -> dict[str, Any] | None:
+    """The first uniform that stands for two draws of a round, beyond chance, or None."""
+    found = [
+        {"temperature": run.temperature, **repeat}
+        for run in runs
+        for part in run.parts
+        for repeat in part.repeats
+    ]
+    values = np.array([repeat["uniform"] for repeat in found])
+    every = [part.uniform for run in runs for part in run.parts]
+    pairs = sum(part.num_pairs for run in runs for part in run.parts)
+    if not found or repeats_p_value(np.concatenate(every), values, pairs) > SHARED_LEVEL:
+        return None
+    return {**found[0], "cause": "one uniform stands for two draws of a round"}
+
+
 def _repeated(runs: Sequence[DrawRun]) -> dict[str, Any] | None:
-    """The first kept uniform that two rounds of the audit share, or None."""
+    """The first kept uniform that two rounds of the audit share beyond chance, or None."""
     parts = [(run.temperature, part) for run in runs for part in run.parts]
     if not parts:
         return None
@@ -215,7 +243,8 @@ def _repeated(runs: Sequence[DrawRun]) -> dict[str, Any] | None:
     )
     order = np.argsort(uniform, kind="stable")
     same = (uniform[order][1:] == uniform[order][:-1]).nonzero()[0]
-    if not len(same):
+    pairs = len(uniform) * (len(uniform) - 1) / 2.0
+    if repeats_p_value(uniform, uniform[order[same]], pairs) > SHARED_LEVEL:
         return None
     one, other = (int(order[same[0] + step]) for step in (0, 1))
     return {

@@ -11,6 +11,7 @@ from rheocheck.audit.trace_node_law import node_distances
 from rheocheck.audit.trace_rule import Tests, node_tests, probe_laws, role_law
 from rheocheck.config import RULES, Rule
 from rheocheck.errors import TraceError
+from rheocheck.stats.repeats import repeats_p_value
 from rheocheck.traces.reader import Batch
 from rheocheck.traces.trees import PROBE, RESIDUAL, ROLES
 
@@ -29,8 +30,8 @@ NUMERICS_LIMIT = 1e-3
 HALF_PRECISION = ("bfloat16", "float16", "bf16", "fp16")
 # How far a decision may be from its threshold and still be the rounding of the trace's dtype.
 ROUNDING = {8: 1e-9, 4: 1e-5, 2: 2e-3}
-# A uniform of 24 bits or fewer repeats by chance; only those of float64 are compared.
-_FEW_BITS = 2.0**24
+# Equal uniforms that are less likely by chance, in one batch, are no chance.
+REPEAT_LEVEL = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,32 +262,28 @@ def _probe_draws(batch: Batch, facts: Facts) -> None:
 
 
 def _repeated(batch: Batch, facts: Facts) -> None:
-    """Equal uniforms within a record, where they have more than 24 bits."""
+    """Equal uniforms within a record, where they are too fine to be equal by chance."""
     parts = []
     nodes = np.repeat(np.arange(len(batch.request)), batch.arrays["num_nodes"])
     for name in ("node_uniform", "probe_uniform", "final_uniform"):
         values = batch.arrays.get(name)
-        if values is None or values.dtype != np.float64:
+        if values is None:
             continue
         record = nodes if name != "final_uniform" else np.arange(len(batch.request))
         kept = np.ones(len(values), dtype=bool)
         if name == "probe_uniform":
             kept = batch.arrays["node_role"] == PROBE
-        parts.append((record[kept], values[kept]))
+        parts.append((record[kept], values[kept].astype(np.float64)))
     if not parts:
         return
     record, value = (np.concatenate([part[side] for part in parts]) for side in (0, 1))
-    if few_bits(value):
-        return
     order = np.lexsort((value, record))
     same = (np.diff(record[order]) == 0) & (np.diff(value[order]) == 0)
+    counts = np.bincount(record).astype(np.float64)
+    pairs = float((counts * (counts - 1.0)).sum() / 2.0)
+    if repeats_p_value(value, value[order][1:][same], pairs) > REPEAT_LEVEL:
+        same[:] = False
     _mark(batch, record[order][1:][same], REPEATED, -1, facts)
-
-
-def few_bits(values: NDArray[np.float64]) -> bool:
-    """Uniforms of so few bits that equal ones are no wonder."""
-    scaled = values * _FEW_BITS
-    return bool((scaled == np.floor(scaled)).mean() > 0.5) if len(values) else True
 
 
 def _mark(batch: Batch, record: NDArray[Any], kind: str, role: int, facts: Facts) -> None:

@@ -14,10 +14,7 @@ from rheocheck.audit.token_power import PilotFault
 from rheocheck.audit.token_statistics import Statistic, statistics
 from rheocheck.audit.token_witness import WitnessSets
 from rheocheck.audit.trace_alignment import Alignment
-from rheocheck.audit.trace_facts import (
-    Facts,
-    few_bits,
-)
+from rheocheck.audit.trace_facts import Facts
 from rheocheck.stats.scores import NO_SCORES, ScoreSums, rate_sums
 from rheocheck.traces.reader import Batch
 from rheocheck.traces.trees import BONUS, RESIDUAL, ROLES
@@ -107,9 +104,9 @@ class Seen:
         self.localiser.observe(batch, facts, run)
         self.alignment.observe(batch)
         final = batch.arrays.get("final_uniform")
-        if final is not None and final.dtype == np.float64 and not few_bits(final):
+        if final is not None:
             number = batch.first_record + np.arange(len(final))
-            self.finals.append(np.stack([number.astype(np.float64), final]))
+            self.finals.append(np.stack([number.astype(np.float64), final.astype(np.float64)]))
 
 
 def drawn_tokens(seed: int, batch: Batch, settings: dict[str, Any]) -> Drawn:

@@ -23,6 +23,7 @@ from rheocheck.audit.trace_seen import Seen
 from rheocheck.certificate import StageResult, Verdict
 from rheocheck.stats.chi_square import bucket_chi_square
 from rheocheck.stats.pit import uniformity
+from rheocheck.stats.repeats import SHARED_LEVEL, repeats_p_value
 from rheocheck.traces.trees import ROLES
 
 
@@ -127,12 +128,15 @@ def _draws(seen: Seen, replay: str) -> StageFindings:
 
 
 def _find_shared(seen: Seen) -> None:
-    """Final draws of two rounds with one uniform of 53 bits; both records are in the witness."""
+    """Final draws of two rounds with one uniform, beyond chance; the witness has both records."""
     if not seen.finals or SHARED in seen.violations:
         return
     record, value = np.concatenate(seen.finals, axis=1)
     order = np.argsort(value, kind="stable")
     same = np.flatnonzero(np.diff(value[order]) == 0)
+    pairs = len(value) * (len(value) - 1) / 2.0
+    if repeats_p_value(value, value[order[same]], pairs) > SHARED_LEVEL:
+        same = same[:0]
     seen.violations[SHARED] = len(same)
     if len(same):
         one, other = (int(record[order[same[0] + step]]) for step in (0, 1))

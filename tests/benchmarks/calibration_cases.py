@@ -424,6 +424,7 @@ NO_STATISTICS: Mapping[str, str] = {
     "cell_power": "powers, tested against simulation",
     "fault_power": "powers, tested against simulation",
     "inputs": "checks",
+    "repeats": "Poisson tail of equal pairs, tested by chance repeats of coarse uniforms",
     "mutants": "faulty laws",
     "sizing": "sample sizes",
     "power": "powers and sizes of faults, tested against simulation",
