@@ -30,7 +30,8 @@ def repeats_p_value(
 ) -> float:
     """Whether so many equal pairs of uniforms can be chance.
 
-    The number of equal pairs is nearly Poisson. How fine the uniforms are is read off them; values that repeat and are coarse themselves (0, 0.5) prove nothing.
+    The number of equal pairs is nearly Poisson. How fine the uniforms are is read off them; values
+    that repeat and are coarse themselves (0, 0.5) prove nothing.
 
     Args:
       values: [n] all uniforms, in [0, 1].
