@@ -11,10 +11,11 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rheocheck.stats import equivalence, multinomial, tv_bounds, witness
 from rheocheck.stats.anderson_darling import anderson_darling
-from rheocheck.stats.betting import mean_upper_bound
+from rheocheck.stats.betting import mean_excess_p_value, mean_lower_bound, mean_upper_bound
 from rheocheck.stats.chi_square import bucket_chi_square
 from rheocheck.stats.eprocess import EProcess, chernoff_p
 from rheocheck.stats.multiplicity import holm
@@ -25,6 +26,7 @@ from rheocheck.stats.scores import (
     above_target,
     acceptance_sums,
     draft_score,
+    rate_sums,
     score_moments,
     surprisal,
 )
@@ -327,6 +329,12 @@ class Bounds(Family):
         "Clopper-Pearson, lower": Case("bound", ("witness.clopper_pearson_lower",)),
         "Clopper-Pearson, upper": Case("bound", ("witness.clopper_pearson_upper",)),
         "betting bound": Case("bound", ("betting.mean_upper_bound",)),
+        "betting lower bound": Case("bound", ("betting.mean_lower_bound",)),
+        "mean excess": Case("conservative", ("betting.mean_excess_p_value",)),
+        "rates, e-value": Case("conservative", ("scores.rate_sums",)),
+        "lower bound of rates that follow the past": Case(
+            "bound", ("witness.sequential_rate_lower", "witness.best_tilt")
+        ),
         "TV equivalence at delta": Case("conservative", ("tv_bounds.equivalence_p",)),
         "event equivalence at delta": Case("conservative", ("equivalence.event_equivalence_p",)),
         "mean equivalence at delta": Case("conservative", ("equivalence.mean_equivalence_p",)),
@@ -354,6 +362,8 @@ class Bounds(Family):
         token = above.sum(axis=1).clip(max=19)
         wrong_tv = float(total_variation(self.many, self.wrong)[1::2].mean())
         spread = float(total_variation(frequencies, self.truth))
+        rates, happened = self.following_events(rng)
+        tilt = witness.best_tilt(float(rng.random()), len(rates), 1e-2)
 
         def upper(method: tv_bounds.BoundMethod) -> float:
             return miss(
@@ -386,6 +396,15 @@ class Bounds(Family):
                 lambda a: witness.clopper_pearson_upper(hits, 200, a) < 0.03
             ),
             "betting bound": miss(lambda a: mean_upper_bound(units, a) < 0.01),
+            "betting lower bound": miss(lambda a: mean_lower_bound(units, a) > 0.01),
+            "mean excess": mean_excess_p_value(units, 0.01, 1e-2),
+            "rates, e-value": rate_sums(rates, happened).p_value,
+            "lower bound of rates that follow the past": miss(
+                lambda a: (
+                    witness.sequential_rate_lower(int(happened.sum()), len(rates), tilt, a)
+                    > float(rates.mean())
+                )
+            ),
             "TV equivalence at delta": tv_bounds.equivalence_p(counts, self.law, truth),
             "event equivalence at delta": equivalence.event_equivalence_p(
                 int(rng.binomial(400, 0.25)), 400, 0.2, 0.05
@@ -394,6 +413,15 @@ class Bounds(Family):
                 float(rng.binomial(400, 0.25)) - 400 * 0.2, 400, 1.0, 0.05
             ),
         }
+
+    def following_events(self, rng: np.random.Generator) -> tuple[Floats, NDArray[np.bool_]]:
+        """120 events, each likelier after one that happened: their rates, and which happened."""
+        uniform = rng.random(self.UNITS)
+        rates, happened = np.empty(self.UNITS), np.zeros(self.UNITS, dtype=bool)
+        for event in range(self.UNITS):
+            rates[event] = 0.8 if event and happened[event - 1] else 0.1
+            happened[event] = uniform[event] < rates[event]
+        return rates, happened
 
 
 class StaleLaws(Family):
