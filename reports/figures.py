@@ -40,7 +40,7 @@ class Figure:
 def figures(report: Report) -> list[Figure]:
     """All figures that the report has numbers for, in the order of the page."""
     drawn = []
-    for make in (_pit_figure, _node_figure, _cells_figure, _acceptance_figure):
+    for make in (_pit_figure, _node_figure, _cells_figure, _distance_figure, _acceptance_figure):
         figure = make(report)
         if figure is not None:
             drawn.append(figure)
@@ -145,6 +145,40 @@ def _cells_figure(report: Report) -> Figure | None:
         "One point a token cell (cells that expect fewer than five tokens are pooled by their "
         "known "
         "probability). About 0.3 % of points lie outside the dashed lines by chance.",
+        _svg(draw),
+    )
+
+
+def _distance_figure(report: Report) -> Figure | None:
+    plot = _plot(report, "numerics")
+    curves = plot.get("distances") if plot else None
+    if not curves:
+        return None
+
+    def draw(axes: Axes) -> None:
+        foot = 1e-17
+        for item, colour in zip(curves, (ACCENT, SECOND, THIRD), strict=False):
+            for key, style in (("verifier", "-"), ("plain", (0, (4, 3)))):
+                values = [max(value, foot) for value in item[key]]
+                axes.plot(values, item["levels"], color=colour, linewidth=1.6, linestyle=style,
+                          label=f"{key}, T = {item['temperature']:g}")  # fmt: skip
+        limit = min(item["limit"] for item in curves)
+        axes.axvline(min(limit, 1.0), color=WARNING, linewidth=1.4)
+        axes.annotate("limit", (min(limit, 1.0), 0.5), (-6, 0), textcoords="offset points",
+                      ha="right", color=WARNING, fontsize=9)  # fmt: skip
+        axes.set_xscale("log")
+        axes.set_xlim(foot, 1.5)
+        axes.set_ylim(0, 1.02)
+        axes.set_xlabel("total variation to plain decoding's law")
+        axes.set_ylabel("share of tokens")
+        _legend(axes)
+
+    return Figure(
+        "Numerics: verification's laws and plain decoding's",
+        "Solid: the law that verification used at each emitted token. Dashed: plain decoding again "
+        "at another shape of its passes, which is what rounding does. Right of the red line a "
+        "token is a counterexample; a solid curve far right of its dashed one is more than "
+        "rounding.",
         _svg(draw),
     )
 

@@ -17,7 +17,7 @@ from rheocheck.stats.betting import mean_excess_p_value, mean_upper_bound
 SINGLE_PRECISION = ("torch.float32", "torch.float64")
 SINGLE_LIMIT = 1e-3
 # Half precision: so many times the null arm's largest distance is no rounding either.
-NULL_FACTOR = 4.0
+NULL_FACTOR = 6.0
 # Nor is less than this called a fault: what neighbouring roundings of logits of 16 make.
 LEAST_LOGIT = 16.0
 EPS = {"torch.bfloat16": 2.0**-7, "torch.float16": 2.0**-10}

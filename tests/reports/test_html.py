@@ -19,6 +19,10 @@ def full_report(**changes: Any) -> Report:
     }  # fmt: skip
     node_tv = [{"temperature": 1.0, "values": [0.0, 1e-16, 3e-16]}]
     cells = {"temperature": 1.0, "observed": [9, 21], "expected": [10.0, 20.0], "spread": [3, 4]}
+    distances = {
+        "temperature": 1.0, "limit": 1e-3, "floor": 1e-6, "levels": levels,
+        "verifier": [0.0, *np.geomspace(1e-8, 1e-6, 10).tolist()], "plain": [0.0] * 11,
+    }  # fmt: skip
     rows = [
         {
             "scheme": "Rheo <&>", "temperature": 1.0, "mean_accepted": 2.5, "standard_error": 0.1,
@@ -40,6 +44,11 @@ def full_report(**changes: Any) -> Report:
         StageResult(
             name="sampled", verdict=Verdict.NO_EVIDENCE, details={"plot": {"cells": [cells]}}
         ),
+        StageResult(
+            name="numerics",
+            verdict=Verdict.NO_EVIDENCE,
+            details={"plot": {"distances": [distances]}},
+        ),
     ]
     values: dict[str, Any] = {
         "command": "audit",
@@ -53,9 +62,9 @@ def full_report(**changes: Any) -> Report:
     return Report(**{**values, **changes})
 
 
-def test_a_full_report_has_its_four_figures_and_no_outside_resource() -> None:
+def test_a_full_report_has_its_five_figures_and_no_outside_resource() -> None:
     page = render_html(full_report())
-    assert page.count("<svg") == 4
+    assert page.count("<svg") == 5
     without_namespaces = re.sub(r'xmlns(:\w+)?="[^"]*"', "", page)
     assert not re.search(r"(https?:)?//\w", without_namespaces)
     assert "<script" not in page
