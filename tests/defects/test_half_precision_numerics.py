@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 
-from rheocheck.audit import pair as audit_pair
 from rheocheck.audit.emissions import EmissionRecorder
 from rheocheck.audit.findings import settle
 from rheocheck.audit.numerics import numerics_stage
@@ -135,7 +134,7 @@ def _in_bfloat16(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return right(*given, **{**named, "dtype": torch.bfloat16})
 
     share_exact_stage(monkeypatch)
-    monkeypatch.setattr(audit_pair.registry, "load_pair", load)
+    monkeypatch.setattr(registry, "load_pair", load)
     load_pair.cache_clear()
     yield
     load_pair.cache_clear()
