@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from rheocheck.audit.laws import total_variation
 from rheocheck.audit.trace_node_law import node_distances
@@ -32,6 +33,8 @@ HALF_PRECISION = ("bfloat16", "float16", "bf16", "fp16")
 ROUNDING = {8: 1e-9, 4: 1e-5, 2: 2e-3}
 # Equal uniforms that are less likely by chance, in one batch, are no chance.
 REPEAT_LEVEL = 1e-9
+# Smaller masses are 0 in float16.
+HALF_UNDERFLOW = 2.0**-25
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,7 @@ def batch_facts(batch: Batch, settings: dict[str, Any]) -> Facts:
     """
     laws, trees = batch.laws, batch.trees
     rows = np.arange(len(batch.token))
-    violated = {OFF_SUPPORT: ~(laws.null[rows, laws.column] > 0)}
+    violated = {OFF_SUPPORT: _off_support(batch)}
     emitted_role = None if trees is None else trees.emitted_role()
     unknown = np.full(len(rows), -1)
     role = {OFF_SUPPORT: unknown if emitted_role is None else emitted_role}
@@ -145,6 +148,19 @@ def batch_facts(batch: Batch, settings: dict[str, Any]) -> Facts:
         _node_laws(batch, used, drawn, scheme, facts)
     _decide(batch, tests, ROUNDING[_itemsize(batch)], facts)
     return facts
+
+
+def _off_support(batch: Batch) -> NDArray[np.bool_]:
+    """[emitted] tokens of probability 0, where that proves something."""
+    laws = batch.laws
+    off = ~(laws.null[np.arange(len(batch.token)), laws.column] > 0)
+    side = "target" if laws.plain is None else "plain"
+    forms = [batch.arrays.get(f"{side}_{form}") for form in ("law", "mass")]
+    if not off.any() or not any(form is not None and form.dtype.itemsize == 2 for form in forms):
+        return off
+    # A mass that F16 rounds to 0 can be drawn: of so many zeros no more than so often.
+    most = HALF_UNDERFLOW * float((laws.null == 0).sum())
+    return off if stats.poisson.sf(off.sum() - 1, most) <= REPEAT_LEVEL else np.zeros_like(off)
 
 
 def _itemsize(batch: Batch) -> int:

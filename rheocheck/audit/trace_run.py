@@ -42,6 +42,7 @@ def run_trace_audit(path: Path, seed: int = 0) -> Report:
     for batch in read_batches(index):
         settings = index.runs[batch.run]
         seen.observe(batch, batch_facts(batch, settings), _run_name(index, batch.run), settings)
+    seen.check_places()
     replay = f"rheocheck audit --trace {shlex.quote(str(path))} --seed {seed}"
     stages = settle(trace_stages(seen, replay))
     verdict = overall_verdict(stages, ["support", "sampled"])

@@ -15,6 +15,7 @@ from rheocheck.audit.token_statistics import Statistic, statistics
 from rheocheck.audit.token_witness import WitnessSets
 from rheocheck.audit.trace_alignment import Alignment
 from rheocheck.audit.trace_facts import Facts
+from rheocheck.errors import TraceError
 from rheocheck.stats.scores import NO_SCORES, ScoreSums, rate_sums
 from rheocheck.traces.reader import Batch
 from rheocheck.traces.trees import BONUS, RESIDUAL, ROLES
@@ -62,6 +63,7 @@ class Seen:
     localiser: Localiser = field(default_factory=Localiser)
     alignment: Alignment = field(default_factory=Alignment)
     finals: list[NDArray[np.float64]] = field(default_factory=list)
+    places: list[NDArray[np.int64]] = field(default_factory=list)
 
     def observe(
         self, batch: Batch, facts: Facts, run: str, settings: dict[str, Any] | None = None
@@ -103,10 +105,35 @@ class Seen:
         self.node_distance = max(self.node_distance, facts.node_distance)
         self.localiser.observe(batch, facts, run)
         self.alignment.observe(batch)
+        self.places.append(
+            np.stack([np.full(len(batch.request), batch.run), batch.request, batch.round])
+        )
         final = batch.arrays.get("final_uniform")
         if final is not None:
             number = batch.first_record + np.arange(len(final))
             self.finals.append(np.stack([number.astype(np.float64), final.astype(np.float64)]))
+
+    def check_places(self) -> None:
+        """Refuse rounds that are there twice: a copy is no independent draw.
+
+        Raises:
+          TraceError: Two records with one run, request and round; it names both.
+        """
+        if not self.places:
+            return
+        place = np.concatenate(self.places, axis=1)
+        # Stable: of equal places the earlier record comes first.
+        order = np.lexsort(place[::-1])
+        same = (np.diff(place[:, order], axis=1) == 0).all(axis=0)
+        if same.any():
+            later = order[1:][same]
+            at = int(later.argmin())
+            record, earlier = int(later[at]), int(order[:-1][same][at])
+            _, request, round_index = (int(value) for value in place[:, record])
+            raise TraceError(
+                f"record {record}: request {request}, round {round_index} is there already, in"
+                f" record {earlier}; number the requests of a run apart"
+            )
 
 
 def drawn_tokens(seed: int, batch: Batch, settings: dict[str, Any]) -> Drawn:

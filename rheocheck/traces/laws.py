@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from rheocheck.traces.shards import Piece
 
 # A law in float16 is off by 2**-11 relative in every entry; others are float32 or better.
+# Vanished masses of a whole law in F16, 3e-8 a token, then stay below 1.3e-4.
+LARGEST_HALF_VOCAB = 4096
 SUM_TOLERANCE = {2: 2e-3, 4: 1e-5, 8: 1e-5}
 # Closer to 1 than this a law stands as it is: scaling would change its last digits.
 EXACT_SUM = 1e-9
@@ -166,6 +168,12 @@ def _dense(name: str, piece: Piece) -> NDArray[np.float64] | None:
     given = piece.arrays.get(f"{name}_law")
     if given is None:
         return None
+    if given.dtype.itemsize == 2 and name != "draft" and piece.vocab > LARGEST_HALF_VOCAB:
+        raise piece.token_error(
+            f"{name}_law is F16 over {piece.vocab:,} tokens: masses below 6e-8 vanish, together too"
+            f" much beyond {LARGEST_HALF_VOCAB:,} tokens; write F32, or {name}_logits",
+            0,
+        )
     law = np.asarray(given, dtype=np.float64)
     # The comparison is False for NaN too.
     bad = ~((law >= 0) & (law <= 2))
