@@ -12,6 +12,7 @@ from rheocheck.audit.choices import run_seed
 from rheocheck.audit.pair import PairSource
 from rheocheck.audit.settings import FEWEST_PROMPTS, AuditSettings
 from rheocheck.audit.tasks import PROMPTS_PER_TASK, Task, TaskFindings, run_tasks
+from rheocheck.audit.token_power import NAMED_TV
 from rheocheck.config import SpeculationConfig
 
 ProgressCallback: TypeAlias = Callable[[str, int, int], None]
@@ -32,6 +33,8 @@ class DecodingRun:
       temperature: Of the requests.
       watch: Its rounds feed the stages.
       num_prompts: The first so many prompts are decoded.
+      more: Decodings for the emitted tokens alone, of the prompts that come next and then of all
+        again from the first one, each under a request number of its own.
       parts: Findings of its tasks, in order.
     """
 
@@ -41,22 +44,28 @@ class DecodingRun:
     temperature: float
     watch: bool
     num_prompts: int
+    more: int = 0
     parts: list[TaskFindings] = field(default_factory=list)
 
 
-def decoding_runs(settings: AuditSettings, num_prompts: int) -> list[DecodingRun]:
+def decoding_runs(
+    settings: AuditSettings, num_prompts: int, more: Sequence[int] = ()
+) -> list[DecodingRun]:
     """The audited scheme at every temperature, and the compared ones at the first.
 
     Args:
       settings: Of the audit.
       num_prompts: Prompts of the audit; the compared schemes take no more than the first 500.
+      more: By temperature, further decodings for the sampled stage; none if empty.
     """
     schemes = compared_schemes(settings.config)
     names = {config: name for name, config in schemes.items()}
     audited = names.get(settings.config, f"as audited ({settings.config.rule})")
     runs = [
-        DecodingRun(f"audit T={value:g}", audited, settings.config, value, True, num_prompts)
-        for value in settings.temperatures
+        DecodingRun(f"audit T={value:g}", audited, settings.config, value, True, num_prompts, extra)
+        for value, extra in zip(
+            settings.temperatures, more or [0] * len(settings.temperatures), strict=True
+        )
     ]
     first = settings.temperatures[0]
     compared = min(num_prompts, COMPARED_PROMPTS)
@@ -105,14 +114,17 @@ def _tasks(
     prompts: Sequence[tuple[int, ...]],
     runs: Sequence[DecodingRun],
 ) -> Iterator[Task]:
-    chosen = np.random.default_rng(settings.seed).permutation(len(prompts))
+    chosen = np.random.default_rng(settings.seed).permutation(runs[0].num_prompts)
     regrown = {int(index) for index in chosen[: settings.regrow_prompts]}
     for number, run in enumerate(runs):
-        begins = range(0, run.num_prompts, PROMPTS_PER_TASK)
+        units = range(0, run.num_prompts, PROMPTS_PER_TASK)
         # Whole tasks, since their batch is one of the shapes; spread over the prompts.
-        null_begins = begins[:: max(1, len(begins) // NULL_TASKS)][:NULL_TASKS]
-        for begin in begins:
-            requests = range(begin, min(begin + PROMPTS_PER_TASK, run.num_prompts))
+        null_begins = units[:: max(1, len(units) // NULL_TASKS)][:NULL_TASKS]
+        last = run.num_prompts + run.more
+        # Batches do not reach over the boundary: a task has one kind of prompts.
+        begins = [*units, *range(run.num_prompts, last, PROMPTS_PER_TASK)]
+        for begin, end in zip(begins, [*begins[1:], last], strict=True):
+            requests = range(begin, end)
             yield Task(
                 pair=source,
                 run=run.name,
@@ -121,9 +133,11 @@ def _tasks(
                 max_new_tokens=settings.max_new_tokens,
                 seed=run_seed(settings.seed, number),
                 requests=tuple(requests),
-                prompts=tuple(prompts[request] for request in requests),
+                prompts=tuple(prompts[request % len(prompts)] for request in requests),
                 regrow=frozenset(regrown.intersection(requests)),
                 watch=run.watch,
+                tokens_alone=begin >= run.num_prompts,
                 save=settings.save_trace,
                 null_arm=run.watch and begin in null_begins,
+                pilot_tv=NAMED_TV if run.watch and begin == 0 else None,
             )

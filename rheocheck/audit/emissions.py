@@ -152,7 +152,7 @@ def compare(
     plain_logits: PlainLogits,
     temperature: float,
     config: SpeculationConfig,
-    pilot: bool = False,
+    pilot_tv: float | None = None,
 ) -> EmissionFindings:
     """Compare emitted tokens with plain passes over the finished text.
 
@@ -161,12 +161,13 @@ def compare(
       plain_logits: The target's plain passes; no tree, mask, cache or position of ours in them.
       temperature: Of the requests.
       config: The scheme.
-      pilot: Whether named faults are tried out on some of the contexts.
+      pilot_tv: Total variation of the named faults that are tried out on some of the contexts, or
+        None to try none.
 
     Returns:
       The findings over all prompts.
     """
-    return compare_with(rows, plain_laws(rows, plain_logits, temperature), config, pilot)
+    return compare_with(rows, plain_laws(rows, plain_logits, temperature), config, pilot_tv)
 
 
 def plain_laws(
@@ -194,7 +195,7 @@ def compare_with(
     rows: dict[int, Emitted],
     plain_by_prompt: dict[int, NDArray[np.float64]],
     config: SpeculationConfig,
-    pilot: bool = False,
+    pilot_tv: float | None = None,
 ) -> EmissionFindings:
     """Compare emitted tokens with plain laws of `plain_laws`; see `compare`."""
     emitted = list(rows.values())
@@ -227,6 +228,6 @@ def compare_with(
             np.array([value for row in emitted for value in row.accept_rate]),
             np.array([value for row in emitted for value in row.accepted], dtype=np.bool_),
         ),
-        pilot=pilot_faults(drawn) if pilot else (),
+        pilot=() if pilot_tv is None else pilot_faults(drawn, pilot_tv),
         off_support=[(*place[index], int(token[index])) for index in off_support(plain, token)],
     )

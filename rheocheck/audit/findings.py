@@ -113,11 +113,12 @@ CERTIFYING_STAGES = ("exact", "whitebox", "probe")
 NEEDED_STAGES = ("differential", "numerics")
 
 
-def run_verdict(stages: Sequence[StageResult]) -> Verdict:
+def run_verdict(stages: Sequence[StageResult], needed: Sequence[str] = NEEDED_STAGES) -> Verdict:
     """Verdict of an audit.
 
     Args:
       stages: Settled results.
+      needed: Stages that certify nothing and must not be inconclusive.
 
     Returns:
       LOSSY if any stage is; else INCONCLUSIVE if a certifying or needed stage is, or did not run;
@@ -125,7 +126,7 @@ def run_verdict(stages: Sequence[StageResult]) -> Verdict:
     """
     verdict = overall_verdict(stages, CERTIFYING_STAGES)
     by_name = {stage.name: stage.verdict for stage in stages}
-    needed = [by_name.get(name, Verdict.INCONCLUSIVE) for name in NEEDED_STAGES]
-    if verdict is not Verdict.LOSSY and Verdict.INCONCLUSIVE in needed:
+    found = [by_name.get(name, Verdict.INCONCLUSIVE) for name in needed]
+    if verdict is not Verdict.LOSSY and Verdict.INCONCLUSIVE in found:
         return Verdict.INCONCLUSIVE
     return verdict

@@ -21,30 +21,30 @@ from rheocheck.audit.decoding_runs import (
     DecodingRun,
     ProgressCallback,
     decode_runs,
-    decoding_runs,
 )
+from rheocheck.audit.detection import with_detection
 from rheocheck.audit.draws import DrawRun, draws_stage
 from rheocheck.audit.emissions import join
-from rheocheck.audit.findings import StageFindings, num_p_values, run_verdict, settle
+from rheocheck.audit.findings import NEEDED_STAGES, StageFindings, num_p_values, run_verdict, settle
 from rheocheck.audit.greedy import greedy_stage
 from rheocheck.audit.numerics import numerics_stage
 from rheocheck.audit.numerics_findings import join_numerics
 from rheocheck.audit.numerics_judgement import NumericsRun
 from rheocheck.audit.numerics_report import report_apart
 from rheocheck.audit.pair import PairSource, load_pair
-from rheocheck.audit.pilot import Notice, duration, measure_pace
+from rheocheck.audit.pilot import Notice
+from rheocheck.audit.preparation import prepare, prompts_of
 from rheocheck.audit.probe import ProbeRun, probe_stage
-from rheocheck.audit.prompts import Prompt, read_prompts
+from rheocheck.audit.prompts import Prompt
 from rheocheck.audit.sampled import SampledRun, sampled_stage
-from rheocheck.audit.settings import FEWEST_PROMPTS, AuditSettings
-from rheocheck.audit.tasks import PROMPTS_PER_TASK, one_thread
+from rheocheck.audit.settings import AuditSettings
+from rheocheck.audit.tasks import one_thread
 from rheocheck.audit.token_witness import with_texts
 from rheocheck.audit.trace_saving import localisation, prepare_folder, save_parts
 from rheocheck.audit.whitebox import WhiteboxRun, whitebox_stage
 from rheocheck.certificate import Report, StageResult, Verdict, environment
 from rheocheck.errors import InputError
 from rheocheck.models.registry import Pair
-from rheocheck.parallel import num_processes
 
 
 def run_audit(
@@ -81,11 +81,7 @@ def _run_audit(
     started = time.perf_counter()
     prepare_folder(settings.save_trace)
     source = PairSource.of(settings)
-    texts = read_prompts(
-        settings.prompts,
-        settings.wanted_prompts,
-        all_of_them=settings.num_prompts is not None,
-    )
+    texts, num_prompts = prompts_of(settings)
     claim = claim_of(settings, [prompt.text for prompt in texts])
     evidence = read_carry(carry, claim) if carry is not None else Carry(claim)
     evidence.check_seed(settings.seed)
@@ -93,8 +89,8 @@ def _run_audit(
     prompts = _encode(texts, settings, pair)
     jobs = settings.jobs if settings.device == "cpu" else 1
     replay = settings.replay()
-    runs = decoding_runs(settings, len(prompts))
-    expected = _expected_seconds(settings, source, prompts, runs, jobs, notice)
+    prepared = prepare(settings, source, prompts, num_prompts, carry is not None, jobs, notice)
+    runs = prepared.runs
 
     findings = [StageFindings(exact.exact_stage(True, settings.seed, jobs, progress))]
     findings.append(StageFindings(_differential(settings, progress)))
@@ -112,13 +108,17 @@ def _run_audit(
     # Power is stated at the level of the correction, so the other p-values are counted first.
     other_tests = num_p_values([*findings, whitebox, numerics, *others]) + num_carried
     sampled = _sampled(watched, replay, other_tests)
+    if prepared.detections and prepared.pace is not None:
+        plans, pace = prepared.detections, prepared.pace.tokens
+        sampled = with_detection(sampled, plans, other_tests, settings, pace)
     if carry is not None:
         sampled, evidence = carried(sampled, evidence, settings.seed)
         write_carry(carry, evidence)
     sampled, numerics = report_apart(sampled, numerics, whitebox.result)
     findings += [whitebox, others[0], sampled, numerics, *others[1:]]
     stages = [_with_text(stage, texts, pair) for stage in settle(findings)]
-    verdict = run_verdict(stages)
+    needed = (*NEEDED_STAGES, "sampled") if prepared.detections else NEEDED_STAGES
+    verdict = run_verdict(stages, needed)
     return Report(
         command="audit",
         verdict=verdict,
@@ -128,9 +128,9 @@ def _run_audit(
         facts={
             "acceptance": [_acceptance(run) for run in runs],
             "acceptance_title": TITLE,
-            "num_prompts": len(prompts),
+            "num_prompts": num_prompts,
             "decoding_seconds": decoding_seconds,
-            "expected_decoding_seconds": expected,
+            "expected_decoding_seconds": prepared.expected_seconds,
             "model": pair.paths.name,
         },
         localisation=localisation(settings.save_trace, traces, stages, verdict),
@@ -156,29 +156,6 @@ def _encode(texts: Sequence[Prompt], settings: AuditSettings, pair: Pair) -> lis
             raise InputError(f"prompts, line {prompt.line}: {message}") from None
         encoded.append(tokens)
     return encoded
-
-
-def _expected_seconds(
-    settings: AuditSettings,
-    source: PairSource,
-    prompts: Sequence[tuple[int, ...]],
-    runs: Sequence[DecodingRun],
-    jobs: int,
-    notice: Notice | None,
-) -> float | None:
-    """Say how long a large run decodes; None for a run of the usual size, which is not measured."""
-    if len(prompts) <= FEWEST_PROMPTS:
-        return None
-    expected = measure_pace(settings, source, prompts).expected_seconds(runs, jobs)
-    if notice is not None:
-        names = " and ".join(f"T = {value:g}" for value in settings.temperatures)
-        notice(
-            f"{len(prompts):,} prompts at {names}, to certify a mean TV of "
-            f"{100 * settings.certify:.12g} %: decoding takes about {duration(expected)} in "
-            f"{num_processes(jobs)} process(es), by the pace of the first {PROMPTS_PER_TASK} "
-            "prompts; the other stages take a minute"
-        )
-    return expected
 
 
 def _differential(settings: AuditSettings, progress: ProgressCallback | None) -> StageResult:
@@ -282,7 +259,8 @@ def _numerics(runs: Sequence[DecodingRun], pair: Pair, settings: AuditSettings) 
 
 
 def _acceptance(run: DecodingRun) -> dict[str, Any]:
-    rounds = [rounds for part in run.parts for rounds in part.rounds]
+    # The further decodings of a sized run repeat prompts, which are then no independent units.
+    rounds = [rounds for part in run.parts for rounds in part.rounds][: run.num_prompts]
     return acceptance_row(run.scheme, run.temperature, rounds)
 
 
@@ -296,7 +274,7 @@ def _with_text(stage: StageResult, texts: Sequence[Prompt], pair: Pair) -> Stage
         return stage
     named: dict[str, Any] = {}
     if "prompt" in witness:
-        named["prompt_line"] = texts[witness["prompt"]].line
+        named["prompt_line"] = texts[witness["prompt"] % len(texts)].line
     for key in ("token", "emitted_token", "probe_token", "other_token"):
         if key in witness:
             named[f"{key}_text"] = pair.tokenizer.decode([witness[key]])

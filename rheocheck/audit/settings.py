@@ -18,6 +18,8 @@ WHITEBOX_ALPHA = 0.01
 # Prompts beyond those that the bound needs, of which a few may lack a node with children.
 PROMPT_MARGIN = 1.02
 FEWEST_PROMPTS = 500
+# Tokens a temperature beyond which a sampled stage is not sized without being told to.
+DEFAULT_TOKEN_CAP = 1_000_000
 DEFAULT_MAX_NEW_TOKENS = 16
 
 
@@ -33,6 +35,9 @@ class AuditSettings(Settings):
         `certify` needs and a few more, at least 500; all of them where the file has fewer.
       certify: Mean total variation that the white box is to certify at 99 %: below 1, and not below
         1e-6, the largest distance at which a node still counts as exact.
+      detect: Mean total variation, from 1e-6 and below 1, that the sampled stage must find with
+        power 0.95; so many tokens are decoded. None: those of the prompts are taken.
+      token_cap: Tokens a temperature that may be decoded for `detect`.
       temperatures: Each is audited by itself; at least one, all positive.
       config: The scheme under audit.
       max_new_tokens: Length of each decoded continuation.
@@ -51,6 +56,8 @@ class AuditSettings(Settings):
     prompts: Path | None = None
     num_prompts: int | None = Field(default=None, ge=1)
     certify: float = Field(default=DEFAULT_CERTIFIED_TV, ge=1e-6, lt=1.0)
+    detect: float | None = Field(default=None, ge=1e-6, lt=1.0)
+    token_cap: int = Field(default=DEFAULT_TOKEN_CAP, ge=1)
     temperatures: tuple[float, ...] = DEFAULT_TEMPERATURES
     config: SpeculationConfig = Field(default_factory=SpeculationConfig)
     max_new_tokens: int = Field(default=DEFAULT_MAX_NEW_TOKENS, ge=1)
@@ -109,6 +116,8 @@ class AuditSettings(Settings):
         if self.num_prompts is not None:
             words.append(f"--num-prompts {self.num_prompts}")
         words.append(f"--certify {_exactly(self.certify)}")
+        if self.detect is not None:
+            words.append(f"--detect {_exactly(self.detect)} --token-cap {self.token_cap}")
         words += [f"--temperature {_exactly(value)}" for value in self.temperatures]
         words += [
             f"--top-k {self.config.top_k} --num-top {self.config.num_top}",

@@ -19,6 +19,7 @@ from rheocheck.audit.emissions import (
     EmissionFindings,
     EmissionRecorder,
     compare_with,
+    plain_laws,
 )
 from rheocheck.audit.node_law import NodeChooser, NodeFinding, check_nodes
 from rheocheck.audit.numerics_findings import (
@@ -66,6 +67,10 @@ class Task:
       prompts: Their tokens.
       regrow: Those of `requests` on which a tree is regrown.
       watch: Collect for the stages; False decodes only, for the acceptance.
+      tokens_alone: Of what is watched, collect the emitted tokens only: for a prompt that is no
+        unit of the other stages.
+      pilot_tv: Total variation of the named faults that are tried out on the first contexts, or
+        None to try none.
       save: Folder of the trace that is to be kept, or None.
       null_arm: Run the plain passes again at other shapes.
     """
@@ -82,6 +87,8 @@ class Task:
     watch: bool
     save: Path | None = None
     null_arm: bool = False
+    tokens_alone: bool = False
+    pilot_tv: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -159,6 +166,8 @@ def _run(task: Task, pair: Pair) -> TaskFindings:
     if not task.watch:
         rounds = _rounds(_decode(task, pair, None))
         return TaskFindings(task.run, rounds, [], np.zeros(0), [], None, None, None, None)
+    if task.tokens_alone:
+        return _tokens_alone(task, pair)
     nodes, pits = NodeChooser(task.seed), ProbePits(task.seed)
     probes = ProbeChooser(task.seed, set(task.regrow))
     emissions = EmissionRecorder(task.seed, task.config, task.temperature)
@@ -187,10 +196,36 @@ def _run(task: Task, pair: Pair) -> TaskFindings:
         regrown=[
             regrow(probe, task.config, task.temperature, rounding) for probe in probes.probes()
         ],
-        emissions=compare_with(rows, plain.laws, task.config, task.requests[0] == 0),
+        emissions=compare_with(rows, plain.laws, task.config, task.pilot_tv),
         numerics=numerics,
         draws=draws.findings(),
         trace=_trace(task, recorder, plain.laws, str(pair.target.hf.dtype)),
+    )
+
+
+def _tokens_alone(task: Task, pair: Pair) -> TaskFindings:
+    """What the sampled stage needs, and the trace if it is to be kept."""
+    emissions = EmissionRecorder(task.seed, task.config, task.temperature)
+    recorder = None if task.save is None else TraceRecorder(task.config, task.temperature)
+
+    def observe(trace: RoundTrace) -> None:
+        emissions.observe(trace)
+        if recorder is not None:
+            recorder.observe(trace)
+
+    generations = _decode(task, pair, observe)
+    plain = plain_laws(emissions.rows(), pair.target.plain_logits, task.temperature)
+    dtype = str(pair.target.hf.dtype)
+    return TaskFindings(
+        run=task.run,
+        rounds=_rounds(generations),
+        nodes=[],
+        pits=np.zeros(0),
+        regrown=[],
+        emissions=compare_with(emissions.rows(), plain, task.config, task.pilot_tv),
+        numerics=None,
+        draws=None,
+        trace=None if recorder is None else _trace(task, recorder, plain, dtype),
     )
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import typer
 
 from rheocheck.cli.audit_trace import audit_trace, finish
+from rheocheck.cli.options import refuse_given
 from rheocheck.cli.outputs import check_outputs
 from rheocheck.errors import InputError
 
@@ -21,6 +22,8 @@ def audit(
     ),
     certify: float | None = typer.Option(None, metavar="TV", help="Mean TV to certify; 0.01."),
     deep: bool = typer.Option(False, "--deep", help="--certify 0.001: ten times the work."),
+    detect: float | None = typer.Option(None, metavar="TV", help="Sample enough to find this TV."),
+    token_cap: int = typer.Option(1_000_000, metavar="N", help="Most tokens for --detect."),
     temperature: list[float] = typer.Option([1.0, 0.7], metavar="T", help="Repeatable."),
     top_k: int = typer.Option(10, metavar="K", help="Children of a node."),
     num_top: int = typer.Option(1, metavar="M", help="Deterministic ones of them."),
@@ -49,6 +52,8 @@ def audit(
         audit_trace(trace, record, seed, json_file, html_file, given)
     if deep and certify is not None:
         raise InputError("--deep is --certify 0.001: one of the two is required, not both")
+    if detect is None:
+        refuse_given(context, ["token_cap"], "without --detect")
     if record is not None:
         raise InputError("--record names a record of a trace; it needs --trace")
     if importlib.util.find_spec("torch") is None:
@@ -75,6 +80,8 @@ def audit(
         prompts=prompts,
         num_prompts=num_prompts,
         certify=DEEP_CERTIFIED_TV if deep else DEFAULT_CERTIFIED_TV if certify is None else certify,
+        detect=detect,
+        token_cap=token_cap,
         temperatures=tuple(temperature),
         config=make_config(
             top_k=top_k,

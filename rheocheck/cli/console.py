@@ -140,6 +140,9 @@ def _print_stage(stage: StageResult, console: Console) -> None:
         console.print(
             f"[bold]{escape(stage.name)}[/] {escape(printable(summary))}", highlight=False
         )
+    for row in stage.details.get("sizing", []):
+        shown = ", ".join(f"{key.replace('_', ' ')} {format_value(row[key])}" for key in row)
+        console.print(f"  sized for: {escape(shown)}", highlight=False, soft_wrap=True)
     for number, step in enumerate(stage.details.get("steps", [])):
         shown = ", ".join(f"{key} {format_value(value)}" for key, value in step.items())
         console.print(f"  step {number}: {escape(shown)}", highlight=False, soft_wrap=True)

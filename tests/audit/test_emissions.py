@@ -14,6 +14,7 @@ from rheocheck.audit.node_law import NodeFinding
 from rheocheck.audit.probe import ProbeRun, probe_stage
 from rheocheck.audit.regrow import RegrowFinding
 from rheocheck.audit.sampled import SampledRun, sampled_stage
+from rheocheck.audit.token_power import NAMED_TV
 from rheocheck.audit.whitebox import WhiteboxRun, whitebox_stage
 from rheocheck.certificate import Verdict
 from rheocheck.config import SpeculationConfig
@@ -50,9 +51,9 @@ def emitted(num_tokens: int, seed: int = 0, mix: float = 0.0) -> tuple[dict[int,
     return {4: row}, plain_logits
 
 
-def sampled(num_tokens: int = 3000, pilot: bool = False, **more: Any) -> Any:
+def sampled(num_tokens: int = 3000, pilot_tv: float | None = None, **more: Any) -> Any:
     rows, plain_logits = emitted(num_tokens, **more)
-    run = SampledRun(1.0, compare(rows, plain_logits, 1.0, CONFIG, pilot))
+    run = SampledRun(1.0, compare(rows, plain_logits, 1.0, CONFIG, pilot_tv))
     return settle([sampled_stage([run], 5, "replay")])[0]
 
 
@@ -60,7 +61,7 @@ def test_right_tokens_are_no_evidence_and_say_what_would_be_seen() -> None:
     """20 seeds at 1e-3: the expected number of wrong suspicions is 0.02."""
     for seed in range(20):
         assert sampled(seed=seed).verdict is Verdict.NO_EVIDENCE
-    result = sampled(pilot=True)
+    result = sampled(pilot_tv=NAMED_TV)
     details = result.details["per_temperature"][0]
     assert 0.02 < details["detectable_tv"] < 0.2
     assert 0 < result.power < 1

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rheocheck.audit import run
+from rheocheck.audit import preparation
 from rheocheck.audit.run import run_audit
 from rheocheck.audit.settings import AuditSettings, make_config
 from rheocheck.certificate import Report, Verdict
@@ -81,7 +81,7 @@ def test_a_large_run_says_first_how_long_it_takes(monkeypatch: pytest.MonkeyPatc
     """With the bar for "large" below this run's size; a run of the usual size says nothing."""
     said: list[str] = []
     settings = small_settings(num_prompts=4, regrow_prompts=0, max_new_tokens=2)
-    monkeypatch.setattr(run, "FEWEST_PROMPTS", 3)
+    monkeypatch.setattr(preparation, "FEWEST_PROMPTS", 3)
     started: list[str] = []
 
     def progress(what: str, done: int, total: int) -> None:
@@ -91,7 +91,7 @@ def test_a_large_run_says_first_how_long_it_takes(monkeypatch: pytest.MonkeyPatc
     assert len(said) == 1 and started[0].startswith("1 ")
     assert said[0].startswith("4 prompts at T = 0.7, to certify a mean TV of 1 %: decoding takes")
     assert report.facts["expected_decoding_seconds"] > 0
-    monkeypatch.setattr(run, "FEWEST_PROMPTS", 4)
+    monkeypatch.setattr(preparation, "FEWEST_PROMPTS", 4)
     again = run_audit(settings, notice=said.append)
     assert len(said) == 1
     assert without_times(again) == without_times(report)

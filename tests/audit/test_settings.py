@@ -29,6 +29,11 @@ from rheocheck.stats.betting import mean_upper_bound
         ({"temperatures": (float("nan"),)}, "temperature 0 must be positive"),
         ({"temperatures": (1.0, 1.0)}, "given twice"),
         ({"num_prompts": 0}, "num_prompts = 0"),
+        ({"detect": 0.0}, "detect = 0"),
+        ({"detect": 9e-7}, "detect = 9e-07"),
+        ({"detect": 1.0}, "detect = 1"),
+        ({"detect": float("nan")}, "detect = nan"),
+        ({"token_cap": 0}, "token_cap = 0"),
         ({"certify": 0.0}, "certify = 0"),
         ({"certify": 9e-7}, "certify = 9e-07"),
         ({"certify": 1.0}, "certify = 1"),
@@ -101,8 +106,9 @@ def test_the_committed_prompts_are_enough_for_a_deep_run() -> None:
 
 @given(value=st.floats(1e-6, 0.999))
 def test_the_replay_line_gives_back_every_digit(value: float) -> None:
-    words = shlex.split(AuditSettings(certify=value, temperatures=(value,)).replay())
-    for option in ("--certify", "--temperature"):
+    settings = AuditSettings(certify=value, detect=value, temperatures=(value,))
+    words = shlex.split(settings.replay())
+    for option in ("--certify", "--detect", "--temperature"):
         assert float(words[words.index(option) + 1]) == value
 
 

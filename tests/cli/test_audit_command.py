@@ -101,6 +101,11 @@ def test_the_mean_to_certify_is_a_setting(
     assert canned[0] == AuditSettings(jobs=2, certify=certify)
 
 
+def test_the_distance_to_detect_is_a_setting(canned: list[AuditSettings]) -> None:
+    assert run_command("--detect", "0.02", "--token-cap", "5000") == 0
+    assert canned[0] == AuditSettings(jobs=2, detect=0.02, token_cap=5000)
+
+
 @pytest.mark.parametrize("canned", [Verdict.LOSSY], indirect=True)
 def test_text_json_and_page_say_the_same_and_escape_what_models_say(
     canned: list[AuditSettings], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -131,6 +136,12 @@ def test_text_json_and_page_say_the_same_and_escape_what_models_say(
         (["--certify", "0"], "certify = 0"),
         (["--certify", "1.5"], "certify = 1.5"),
         (["--certify", "nan"], "certify = nan"),
+        (["--detect", "0"], "detect = 0"),
+        (["--detect", "1"], "detect = 1"),
+        (["--detect", "-0.01"], "detect = -0.01"),
+        (["--detect", "nan"], "detect = nan"),
+        (["--detect", "0.1", "--token-cap", "0"], "token_cap = 0"),
+        (["--token-cap", "9"], "--token-cap was given, which has no effect without --detect"),
         (["--deep", "--certify", "0.01"], "--deep is --certify 0.001: one of the two"),
         (["--top-k", "0"], "top_k = 0"),
         (["--budget", "-1"], "budget = -1"),
