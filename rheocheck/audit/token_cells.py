@@ -41,7 +41,7 @@ def rank_buckets(laws: Laws) -> tuple[NDArray[np.int64], Values]:
     bucket = np.searchsorted(np.array(RANK_STARTS), rank, side="right") - 1
     # A law of at most a hundred listed tokens has nothing in the last bucket but rounding.
     empty = (num_columns < RANK_STARTS[-1]) & ((laws.ids is None) | (law[:, -1] == 0))
-    return bucket, np.column_stack([sums, np.where(empty & (bucket < len(sums[0])), 0.0, last)])
+    return bucket, np.column_stack([sums, np.where(empty & (bucket < sums.shape[1]), 0.0, last)])
 
 
 def role_buckets(laws: Laws, num_top: int, num_candidates: int) -> tuple[NDArray[np.int64], Values]:

@@ -149,12 +149,26 @@ def _print_stage(stage: StageResult, console: Console) -> None:
     if stage.verdict in (Verdict.LOSSY, Verdict.SUSPECT, Verdict.INCONCLUSIVE):
         witness = stage.details.get("witness")
         if isinstance(witness, dict):
-            shown = ", ".join(f"{key} {format_value(value)}" for key, value in witness.items())
-            console.print(f"  witness: {escape(shown)}", highlight=False)
+            _print_witness(witness, console)
         if stage.replay:
             console.print(
                 f"  replay: {escape(printable(stage.replay))}", highlight=False, soft_wrap=True
             )
+
+
+def _print_witness(witness: dict[str, Any], console: Console) -> None:
+    """A witness on one line, its tokens on lines of their own."""
+    tokens = witness.get("tokens")
+    rows = tokens if isinstance(tokens, list) else []
+    shown = ", ".join(
+        f"{key} {format_value(value)}"
+        for key, value in witness.items()
+        if key != "tokens" or not rows
+    )
+    console.print(f"  witness: {escape(shown)}", highlight=False)
+    for row in rows:
+        line = ", ".join(f"{key} {format_value(value)}" for key, value in row.items())
+        console.print(f"    {escape(line)}", highlight=False, soft_wrap=True)
 
 
 def _print_facts(facts: dict[str, Any], console: Console) -> None:

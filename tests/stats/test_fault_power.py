@@ -12,6 +12,8 @@ from rheocheck.stats.fault_power import (
     ScoreShift,
     chernoff_samples,
     detectable_share,
+    e_value_bar,
+    e_value_power,
     expected_stop,
     likelihood_ratio,
     noncentrality_samples,
@@ -23,7 +25,7 @@ from rheocheck.stats.fault_power import (
 from rheocheck.stats.mutants import draft_leak
 from rheocheck.stats.pit import draft_target_order, randomised_pit
 from rheocheck.stats.power import chi_square_detectable
-from rheocheck.stats.scores import draft_score, score_terms
+from rheocheck.stats.scores import TILTS, ScoreSums, draft_score, score_terms
 from rheocheck.stats.sizing import size_run
 
 Array = NDArray[np.float64]
@@ -179,3 +181,25 @@ def test_bad_sizes_are_refused() -> None:
         size_run(law, law, 0.1, 1e-6, 0.5)
     with pytest.raises(LawError, match="row 0"):
         size_run(2 * law, law, 0.1, 1e-6)
+
+
+def test_the_bar_of_an_e_value_is_where_it_reaches_the_level() -> None:
+    cumulant = 400.0 * 0.5 * TILTS**2
+    for sign in (1.0, -1.0):
+        bar = e_value_bar(cumulant, 1e-6, sign)
+        assert ScoreSums(400, sign * bar, 400.0, cumulant).p_value == pytest.approx(1e-6, rel=1e-3)
+    assert e_value_bar(np.zeros_like(TILTS), 1e-6) == math.inf
+
+
+def test_the_power_of_an_e_value_is_that_met_in_samples() -> None:
+    """300 runs of 600 tokens; 0.12 is four standard errors."""
+    target, draft, leak = contexts(600, 20, 2)
+    score = draft_score(target, draft)
+    shift = score_shift(target, leak, score)
+    rng = np.random.default_rng(3)
+    level = 1e-3
+    hits = [score_terms(target, score, draw(leak, rng)).total().p_value < level for _ in range(300)]
+    computed = e_value_power(shift, 600, level)
+    assert abs(float(np.mean(hits)) - computed) < 0.12
+    assert 0.05 < computed
+    assert e_value_power(shift, 0, level) == 0.0

@@ -9,11 +9,13 @@ from scipy import stats
 
 from rheocheck.errors import InputError, LawError
 from rheocheck.stats.witness import (
+    best_tilt,
     clopper_pearson_lower,
     clopper_pearson_upper,
     lower_bound,
     lower_bound_over_contexts,
     mean_rate_lower,
+    sequential_rate_lower,
     witness_set,
 )
 
@@ -150,3 +152,36 @@ def test_bad_input_is_named() -> None:
         lower_bound_over_contexts(2 * laws, laws, token, 0.1)
     with pytest.raises(InputError, match="measured_on has shape"):
         lower_bound([1, 1], [1, 1, 1], [0.5, 0.5], 0.1)
+
+
+def test_the_sequential_bound_misses_as_seldom_as_it_says_where_rates_follow_the_past() -> None:
+    """Exact: an event makes the next one more likely; all 2^12 histories are enumerated."""
+    steps, alpha = 12, 0.05
+    for tilt in (0.2, 1.0, 3.0):
+        missed = 0.0
+        for history in range(2**steps):
+            chance, total, hits, before = 1.0, 0.0, 0, 0
+            for step in range(steps):
+                rate = 0.8 if before else 0.1
+                before = history >> step & 1
+                chance *= rate if before else 1.0 - rate
+                total, hits = total + rate, hits + before
+            bound = sequential_rate_lower(hits, steps, tilt, alpha)
+            missed += chance * (bound > total / steps + 1e-12)
+        assert missed <= alpha
+
+
+def test_the_sequential_bound_is_near_the_exact_one_for_independent_draws() -> None:
+    tilt = best_tilt(0.3, 10_000, 1e-6)
+    found = sequential_rate_lower(3000, 10_000, tilt, 1e-6)
+    assert clopper_pearson_lower(3000, 10_000, 1e-6) - 0.004 < found < 0.3
+
+
+def test_the_sequential_bound_at_its_edges() -> None:
+    assert sequential_rate_lower(0, 0, 1.0, 1e-6) == 0.0
+    assert sequential_rate_lower(0, 50, 1.0, 1e-6) == 0.0
+    assert 0.5 < sequential_rate_lower(100, 100, best_tilt(1.0, 100, 1e-6), 1e-6) <= 1.0
+    assert best_tilt(0.0, 0, 1e-6) > 0.0
+    for hits, tilt, text in ((4, 1.0, "hits = 4"), (1, 0.0, "tilt = 0.0"), (1, np.inf, "tilt")):
+        with pytest.raises(InputError, match=text):
+            sequential_rate_lower(hits, 3, tilt, 1e-6)
