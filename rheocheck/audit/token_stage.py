@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rheocheck.audit.findings import LOSSY_LEVEL, StageFindings
+from rheocheck.audit.findings import LOSSY_LEVEL, SUSPECT_LEVEL, StageFindings
 from rheocheck.audit.token_power import MOST_TOKENS, NAMED_TV, BinPower, PilotFault
 from rheocheck.audit.token_statistics import Statistic
 from rheocheck.audit.token_tests import THREE_TESTS, Buckets, Pit, Score, Tokens
@@ -87,7 +87,8 @@ def token_stage(runs: Sequence[TokenRun], other_tests: int, replay: str) -> Stag
             power=power,
             replay=replay,
             details={
-                "summary": _summary(runs, detectable, power, faults, level),
+                "summary": _summary(runs, detectable, power, faults, level)
+                + _accept_sentence(runs, num_tests),
                 "statistic_is": "largest z of the scores (described, not judged: p-values judge)",
                 "power_is": (
                     f"smallest over the named faults, each by its best statistic at level "
@@ -148,6 +149,16 @@ def _summary(
         f"{against} of TV {NAMED_TV:g}"
         + ("" if faults else f", which needs some {needed:,} tokens")
     )
+
+
+def _accept_sentence(runs: Sequence[TokenRun], num_tests: int) -> str:
+    """Says which accept rates are off; empty where none is."""
+    off = [
+        f"{run.label.strip() or 'all'}: z = {run.accept.z:.2g}"
+        for run in runs
+        if num_tests * run.accept.p_value <= SUSPECT_LEVEL
+    ]
+    return f"; the accept rate is not the rule's ({', '.join(off)})" if off else ""
 
 
 def _named(run: TokenRun) -> dict[str, Any]:

@@ -275,7 +275,7 @@ class Pairs:
 
     def test(self) -> SerialPairs:
         """The test, requests as sequences."""
-        if not self.values:
+        if not sum(len(part) for part in self.values):
             return serial_pairs(np.zeros(0))
         place = np.concatenate(self.places)
         order = np.lexsort(place.T[::-1])

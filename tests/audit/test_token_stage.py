@@ -96,6 +96,7 @@ def test_a_wrong_accept_rate_is_suspect_and_never_lossy() -> None:
     assert result.verdict is Verdict.SUSPECT
     assert result.details["p_values"]["accept rate T=1"]["adjusted"] < 1e-6
     assert result.details["accept_rate"][0]["z"] > 10
+    assert "the accept rate is not the rule's (T=1: z = 1" in result.details["summary"]
     # What rejects is not the output, so nothing is a witness of a wrong output.
     assert "witness" not in result.details
     sound = concluded(run_of(target, target, draft, accepts(5000, 0.6, 0.6)))

@@ -43,6 +43,11 @@ def test_a_saved_audit_is_an_honest_trace_of_every_round(tmp_path: Path) -> None
     sampled = next(stage for stage in report.stages if stage.name == "sampled")
     by_name = {stage.name: stage for stage in again.stages}
     assert by_name["sampled"].sample_size == sampled.sample_size
+    # Two paths to the accept rates: verification's own laws, and NumPy's from the trace.
+    rates, (seen,) = sampled.details["accept_rate"], by_name["sampled"].details["accept_rate"]
+    assert seen["nodes"] == sum(row["nodes"] for row in rates)
+    too_often = sum(row["accepted_too_often"] for row in rates)
+    assert seen["accepted_too_often"] == pytest.approx(too_often, abs=1e-6)
     numerics = next(stage for stage in report.stages if stage.name == "numerics")
     worst = max(item["max_tv"] for item in numerics.details["per_temperature"])
     assert by_name["numerics"].details["numerics_max_tv"] == pytest.approx(worst)
