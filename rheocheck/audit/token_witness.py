@@ -171,14 +171,17 @@ def _measured(
 
 def _members(drawn: Drawn) -> tuple[Values, Values]:
     """[emitted, sets] whether the token is in each set, and the set's mass at its place."""
-    laws, rows = drawn.laws, np.arange(len(drawn.laws.column))
+    laws, count = drawn.laws, len(drawn.laws.column)
     hits, mass = [], []
+    # Only what the draft has can be in a set, and that is little of a large vocabulary.
+    row, column = np.nonzero(laws.null[:0] if laws.draft is None else laws.draft)
+    drafted = np.zeros(0) if laws.draft is None else laws.draft[row, column]
+    target = laws.null[row, column]
+    is_token = column == laws.column[row]
     for ratio in RATIOS:
-        inside = np.zeros(laws.null.shape, dtype=bool)
-        if laws.draft is not None:
-            inside = laws.draft > ratio * laws.null
-        hits.append(inside[rows, laws.column].astype(np.float64))
-        mass.append(np.where(inside, laws.null, 0.0).sum(axis=1))
+        inside = drafted > ratio * target
+        hits.append(np.bincount(row[inside & is_token], minlength=count).astype(np.float64))
+        mass.append(np.bincount(row[inside], target[inside], minlength=count))
     bucket, law = rank_buckets(laws)
     for cell in range(len(RANK_STARTS) - 1):
         hits.append((bucket <= cell).astype(np.float64))

@@ -24,6 +24,8 @@ _POSITIVE_TILTS: NDArray[np.float64] = np.geomspace(0.0003, 0.0003 * 1.6**17, 18
 TILTS: NDArray[np.float64] = np.concatenate((-_POSITIVE_TILTS[::-1], _POSITIVE_TILTS))
 DRAFT_SCORE_CLIP = 3.0
 SURPRISAL_CLIP = 12.0
+# Laws on fewer tokens are not worth making smaller.
+_FEW_COLUMNS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,7 @@ def score_moments(
     Returns:
       [contexts] means, [contexts] variances, [contexts, tilts] ln E exp(t * (score - mean)).
     """
+    law, score = _lumped(law, score)
     mean = (law * np.where(law > 0, score, 0.0)).sum(axis=1)
     centred = np.where(law > 0, score - mean[:, None], 0.0)
     variance = (law * centred**2).sum(axis=1)
@@ -144,6 +147,32 @@ def score_moments(
         # tilts.
         cumulant[:, index] = np.log1p((law * np.expm1(tilt * centred)).sum(axis=1))
     return mean, variance, cumulant
+
+
+def _lumped(
+    law: NDArray[np.float64], score: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The same laws of the score on fewer columns, where clipping made most tokens alike.
+
+    Tokens with the score's smallest value, or its largest, whichever more have, become one. At a
+    large vocabulary that is nearly all of them, and each column costs an exponential a tilt.
+    """
+    has_mass = law > 0
+    if law.shape[1] < _FEW_COLUMNS or not has_mass.any():
+        return law, score
+    low, high = score[has_mass].min(), score[has_mass].max()
+    alike = low if (score == low).sum() >= (score == high).sum() else high
+    apart = has_mass & (score != alike)
+    counts = apart.sum(axis=1)
+    width = int(counts.max())
+    if 2 * width > law.shape[1]:
+        return law, score
+    row, column = apart.nonzero()
+    place = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
+    masses, scores = np.zeros((len(law), width + 1)), np.full((len(law), width + 1), float(alike))
+    masses[row, place], scores[row, place] = law[row, column], score[row, column]
+    masses[:, -1] = np.where(apart, 0.0, law).sum(axis=1)
+    return masses, scores
 
 
 def score_sums(

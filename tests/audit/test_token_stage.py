@@ -1,5 +1,6 @@
 """The sampled stage on made-up tokens: witness, accept rate, too few tokens, level stated."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from rheocheck.audit.findings import StageFindings, settle
 from rheocheck.audit.token_stage import TokenRun, token_stage
 from rheocheck.audit.token_statistics import merged
-from rheocheck.audit.token_witness import SHOWN_TOKENS, WitnessSets, with_texts
+from rheocheck.audit.token_witness import RATIOS, SHOWN_TOKENS, WitnessSets, with_texts
 from rheocheck.certificate import StageResult, Verdict
 from rheocheck.stats.scores import NO_SCORES, ScoreSums, rate_sums
 from tests.audit.test_token_statistics import (
@@ -66,6 +67,26 @@ def test_sound_tokens_have_no_witness() -> None:
     assert concluded(run).verdict is Verdict.NO_EVIDENCE
     assert "witness" not in concluded(run).details
     assert token_stage([run], 0, "").evidence["witness"]["tv_lower_bound"] == 0.0
+
+
+def test_the_named_sets_are_what_they_are_called() -> None:
+    target, draft = contexts(4)
+    tokens = drawn(target, draft, target, 4)
+    sets = WitnessSets()
+    sets.observe(tokens)
+    rows, even = np.arange(len(target)), tokens.place[:, 1] % 2 == 0
+    for index, ratio in enumerate(RATIOS):
+        inside = draft > ratio * target
+        hits = inside[rows, tokens.laws.column]
+        assert sets.sums[0, 0, index] == hits[even].sum()
+        assert sets.sums[1, 1, index] == pytest.approx((target * inside)[~even].sum())
+    largest = target.argmax(axis=1) == tokens.laws.column
+    assert sets.sums[:, 0, len(RATIOS)].sum() == largest.sum()
+    assert sets.sums[:, 1, len(RATIOS)].sum() == pytest.approx(target.max(axis=1).sum())
+    without = replace(tokens, laws=replace(tokens.laws, draft=None))
+    none = WitnessSets()
+    none.observe(without)
+    assert not none.sums[:, :, : len(RATIOS)].any()
 
 
 def test_texts_of_a_witness_are_cut() -> None:

@@ -11,6 +11,7 @@ from rheocheck.stats.scores import (
     TILTS,
     draft_score,
     off_support,
+    score_moments,
     score_sums,
     surprisal,
 )
@@ -105,3 +106,23 @@ def test_tokens_outside_the_support_are_found_and_left_out_of_the_sums() -> None
 def test_no_contexts_are_no_evidence() -> None:
     assert NO_SCORES.z == 0.0
     assert NO_SCORES.p_value == 1.0
+
+
+@pytest.mark.parametrize("extreme", [-3.0, 5.0])
+def test_tokens_of_one_score_count_as_one(extreme: float) -> None:
+    """Moments of a clipped score on 300 tokens are those of the few that are not clipped."""
+    rng = np.random.default_rng(1)
+    laws = rng.dirichlet(np.full(300, 0.3), size=4)
+    laws[0, :200] = 0.0
+    laws /= laws.sum(axis=1, keepdims=True)
+    score = np.full(laws.shape, extreme)
+    for row, count in enumerate((0, 1, 7, 90)):
+        score[row, rng.choice(300, count, replace=False)] = rng.uniform(-2.0, 4.0, count)
+    mean, variance, cumulant = score_moments(laws, score)
+    by_hand = (laws * score).sum(axis=1)
+    centred = score - by_hand[:, None]
+    assert mean == pytest.approx(by_hand, abs=1e-14)
+    assert variance == pytest.approx((laws * centred**2).sum(axis=1), abs=1e-13)
+    for index, tilt in enumerate(TILTS):
+        expected = np.log((laws * np.exp(tilt * centred)).sum(axis=1))
+        assert cumulant[:, index] == pytest.approx(expected, abs=1e-13)
