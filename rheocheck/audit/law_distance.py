@@ -1,4 +1,4 @@
-"""How far two laws of one context are apart, and whether rounding explains it."""
+"""How far two laws of one context are apart, and how much of that rounding explains."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -11,6 +11,17 @@ from rheocheck.audit.laws import total_variation
 
 # Stands for a probability of 0 under a logarithm: mass that the other law lacks costs 708 nats.
 SMALLEST = float(np.finfo(np.float64).tiny)
+
+
+# Two evaluations of one law in single precision differ by some 1e-6; a thousand times that is no
+# rounding.
+SINGLE_PRECISION = ("torch.float32", "torch.float64")
+SINGLE_LIMIT = 1e-3
+# Half precision: so many times the null arm's largest distance is no rounding either.
+NULL_FACTOR = 6.0
+# Nor is less than this called a fault: what neighbouring roundings of logits of 16 make.
+LEAST_LOGIT = 16.0
+EPS = {"torch.bfloat16": 2.0**-7, "torch.float16": 2.0**-10}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,3 +111,14 @@ def join_distances(parts: Sequence[LawDistances]) -> LawDistances:
     return LawDistances(
         **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
     )
+
+
+def half_least(dtype: str, temperature: float) -> float:
+    """Total variation below which no token in half precision is called a fault.
+
+    Args:
+      dtype: "torch.bfloat16" or "torch.float16"; any other counts as the coarser one.
+      temperature: Above 0.
+    """
+    eps = EPS.get(dtype, max(EPS.values()))
+    return float(np.tanh(LEAST_LOGIT * eps / temperature / 2))

@@ -14,16 +14,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from rheocheck.audit.findings import LOSSY_LEVEL, StageFindings, worst_verdict
-from rheocheck.audit.numerics_judgement import (
+from rheocheck.audit.law_distance import (
     LEAST_LOGIT,
     NULL_FACTOR,
     SINGLE_LIMIT,
     SINGLE_PRECISION,
-    TOLERANCE,
-    Judged,
-    NumericsRun,
-    judge,
 )
+from rheocheck.audit.numerics_judgement import TOLERANCE, Judged, NumericsRun, judge
 from rheocheck.audit.numerics_report import null_rows, numerics_plot, sentence, temperature_row
 from rheocheck.audit.settings import DEFAULT_CERTIFIED_TV
 from rheocheck.certificate import StageResult, Verdict

@@ -43,6 +43,12 @@ class NumericsFindings:
     null: dict[str, LawDistances]
     null_prompts: int
 
+    @property
+    def null_max(self) -> float:
+        """Largest total variation between two plain passes; 0 without a null arm."""
+        arms = self.null.values()
+        return max((float(arm.total_variation.max(initial=0.0)) for arm in arms), default=0.0)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlainPass:

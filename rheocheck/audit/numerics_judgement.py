@@ -7,20 +7,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rheocheck.audit.findings import LOSSY_LEVEL
+from rheocheck.audit.law_distance import (
+    NULL_FACTOR,
+    SINGLE_LIMIT,
+    SINGLE_PRECISION,
+    half_least,
+)
 from rheocheck.audit.numerics_findings import NumericsFindings
 from rheocheck.audit.settings import WHITEBOX_ALPHA
 from rheocheck.certificate import Verdict
 from rheocheck.stats.betting import mean_excess_p_value, mean_upper_bound
 
-# Two evaluations of one law in single precision differ by some 1e-6; a thousand times that is no
-# rounding.
-SINGLE_PRECISION = ("torch.float32", "torch.float64")
-SINGLE_LIMIT = 1e-3
-# Half precision: so many times the null arm's largest distance is no rounding either.
-NULL_FACTOR = 6.0
-# Nor is less than this called a fault: what neighbouring roundings of logits of 16 make.
-LEAST_LOGIT = 16.0
-EPS = {"torch.bfloat16": 2.0**-7, "torch.float16": 2.0**-10}
 # Fewer plain tokens say little of the largest distance; the bound on rounding then stands for it.
 LEAST_NULL_TOKENS = 100
 # The mean over prompts may be above the floor by so much.
@@ -85,7 +82,7 @@ def judge(run: NumericsRun, dtype: str, certified_tv: float) -> Judged:
     distances, null = found.distances, list(found.null.values())
     values = distances.total_variation
     floor = max((_quantile(arm.total_variation, 0.95) for arm in null), default=0.0)
-    null_max = max((float(arm.total_variation.max(initial=0.0)) for arm in null), default=0.0)
+    null_max = found.null_max
     null_tokens = min((len(arm) for arm in null), default=0)
     largest = float(values.max(initial=0.0))
     means = prompt_means(found)
@@ -94,7 +91,7 @@ def judge(run: NumericsRun, dtype: str, certified_tv: float) -> Judged:
         limit = max(SINGLE_LIMIT, NULL_FACTOR * null_max if is_astray else 0.0)
     else:
         is_astray = any((arm.total_variation > arm.rounding_variation).any() for arm in null)
-        least = float(np.tanh(LEAST_LOGIT * EPS.get(dtype, 2.0**-7) / run.temperature / 2))
+        least = half_least(dtype, run.temperature)
         if null_tokens < LEAST_NULL_TOKENS:
             least = max(least, float(distances.rounding_variation.max(initial=0.0)))
         limit = max(least, NULL_FACTOR * null_max)

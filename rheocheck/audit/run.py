@@ -1,7 +1,7 @@
 """The audit of a pair: its stages, their order, and the verdict on the whole."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from rheocheck.audit.emissions import join
 from rheocheck.audit.findings import NEEDED_STAGES, StageFindings, num_p_values, run_verdict, settle
 from rheocheck.audit.greedy import greedy_stage
 from rheocheck.audit.numerics import numerics_stage
-from rheocheck.audit.numerics_findings import join_numerics
+from rheocheck.audit.numerics_findings import NumericsFindings, join_numerics
 from rheocheck.audit.numerics_judgement import NumericsRun
 from rheocheck.audit.numerics_report import report_apart
 from rheocheck.audit.pair import PairSource, load_pair
@@ -97,8 +97,13 @@ def _run_audit(
     decoding_seconds = decode_runs(settings, source, prompts, runs, jobs, progress)
     watched = [run for run in runs if run.watch]
     traces = [part.trace for run in watched for part in run.parts if part.trace is not None]
-    save_parts(settings.save_trace, traces)
-    whitebox, numerics = _whitebox(watched, settings), _numerics(watched, pair, settings)
+    distances = {
+        run.name: join_numerics([part.numerics for part in run.parts if part.numerics is not None])
+        for run in watched
+    }
+    save_parts(settings.save_trace, traces, distances)
+    whitebox = _whitebox(watched, settings)
+    numerics = _numerics(watched, distances, pair, settings)
     others = [
         _probe(watched, settings, replay),
         StageFindings(_draws(watched, replay)),
@@ -133,7 +138,7 @@ def _run_audit(
             "expected_decoding_seconds": prepared.expected_seconds,
             "model": pair.paths.name,
         },
-        localisation=localisation(settings.save_trace, traces, stages, verdict),
+        localisation=localisation(settings.save_trace, traces, stages, verdict, distances),
         environment=environment(),
         seconds=time.perf_counter() - started,
     )
@@ -243,15 +248,14 @@ def _sampled(runs: Sequence[DecodingRun], replay: str, other_tests: int) -> Stag
     )
 
 
-def _numerics(runs: Sequence[DecodingRun], pair: Pair, settings: AuditSettings) -> StageFindings:
+def _numerics(
+    runs: Sequence[DecodingRun],
+    distances: Mapping[str, NumericsFindings],
+    pair: Pair,
+    settings: AuditSettings,
+) -> StageFindings:
     return numerics_stage(
-        [
-            NumericsRun(
-                run.temperature,
-                join_numerics([part.numerics for part in run.parts if part.numerics is not None]),
-            )
-            for run in runs
-        ],
+        [NumericsRun(run.temperature, distances[run.name]) for run in runs],
         str(pair.target.hf.dtype),
         settings.replay(),
         settings.certify,

@@ -7,8 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from rheocheck.audit.law_distance import LawDistances
 from rheocheck.audit.laws import total_variation
 from rheocheck.audit.trace_node_law import node_distances
+from rheocheck.audit.trace_numerics import trace_distances, trace_limit
 from rheocheck.audit.trace_rule import Tests, node_tests, probe_laws, role_law
 from rheocheck.config import RULES, Rule
 from rheocheck.errors import TraceError
@@ -26,9 +28,6 @@ REPEATED = "one uniform stands for two draws of a round"
 SHARED = "one uniform ends two rounds"
 KINDS = (OFF_SUPPORT, DECIDED, PROBE_LAW, MISDRAWN, NODE_LAW, NUMERICS, REPEATED)
 
-# Two float32 evaluations of one law differ by some 1e-6; a thousand times that is no rounding.
-NUMERICS_LIMIT = 1e-3
-HALF_PRECISION = ("bfloat16", "float16", "bf16", "fp16")
 # How far a decision may be from its threshold and still be the rounding of the trace's dtype.
 ROUNDING = {8: 1e-9, 4: 1e-5, 2: 2e-3}
 # Equal uniforms that are less likely by chance, in one batch, are no chance.
@@ -66,7 +65,8 @@ class Facts:
       num_rounded: Of them, those that differ within rounding.
       num_nodes: Nodes whose exact law was made.
       node_distance: Largest TV of those from the target.
-      distance: [emitted] TV between verifier and plain decoding, or None.
+      distances: [emitted] between verifier and plain decoding, or None.
+      numerics_limit: Total variation above which they are no rounding, or None.
     """
 
     violated: dict[str, NDArray[np.bool_]]
@@ -79,7 +79,8 @@ class Facts:
     num_rounded: int = 0
     num_nodes: int = 0
     node_distance: float = 0.0
-    distance: NDArray[np.float64] | None = None
+    distances: LawDistances | None = None
+    numerics_limit: float | None = None
 
 
 def scheme_of(settings: dict[str, Any]) -> Scheme | None:
@@ -163,25 +164,22 @@ def _off_support(batch: Batch) -> NDArray[np.bool_]:
     return off if stats.poisson.sf(off.sum() - 1, most) <= REPEAT_LEVEL else np.zeros_like(off)
 
 
-def _itemsize(batch: Batch) -> int:
+def _itemsize(batch: Batch, sides: tuple[str, ...] = ("target", "draft", "probe")) -> int:
     """Bytes of the coarsest law in the batch."""
-    sides = ("target", "draft", "probe")
     names = [f"{side}_{form}" for side in sides for form in ("law", "logits", "mass")]
     return min(int(batch.arrays[name].dtype.itemsize) for name in names if name in batch.arrays)
 
 
 def _numerics(batch: Batch, settings: dict[str, Any], facts: Facts) -> None:
     """Distance of the verifier's law to plain decoding's."""
-    laws = batch.laws
-    if laws.plain is None:
-        return
-    facts.distance = total_variation(laws.target, laws.plain)
-    dtype = str(settings.get("dtype", "")).removeprefix("torch.")
-    if dtype not in HALF_PRECISION and _itemsize(batch) > 2:
-        facts.violated[NUMERICS] = facts.distance > NUMERICS_LIMIT
+    facts.distances = trace_distances(batch.laws)
+    facts.numerics_limit = trace_limit(settings, _itemsize(batch, ("target", "plain")))
+    if facts.distances is not None and facts.numerics_limit is not None:
+        distance = facts.distances.total_variation
+        facts.violated[NUMERICS] = distance > facts.numerics_limit
         standing = np.full(len(batch.token), -1)
         facts.role[NUMERICS] = standing if batch.trees is None else batch.trees.node_role
-        facts.got[NUMERICS] = facts.distance
+        facts.got[NUMERICS] = distance
 
 
 def _compare_probe_laws(

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from rheocheck.audit.findings import settle
 from rheocheck.audit.trace_facts import (
-    NUMERICS,
     REPEATED,
     batch_facts,
     scheme_of,
 )
+from rheocheck.audit.trace_numerics import PLAIN_NOISE
 from rheocheck.audit.trace_seen import Seen
 from rheocheck.audit.trace_stages import trace_stages
 from rheocheck.certificate import Report, Verdict, environment, overall_verdict
@@ -75,11 +75,12 @@ def _not_checked(seen: Seen, index: Index) -> list[str]:
     lacking = ["which trees other identities of a probe would give; models are not run"]
     if not seen.has_draft:
         lacking.append("no draft laws: draft score, PIT by draft/target, stale draft rows")
-    if NUMERICS not in seen.violations:
+    if not seen.distances.tokens:
+        lacking.append("verifier's law against plain decoding: laws are taken as the target's")
+    elif seen.distances.unjudged:
         lacking.append(
-            "verifier's law against plain decoding: laws are taken as the target's"
-            if not seen.distance_max
-            else "verifier's law against plain decoding: reported only, half precision"
+            "verifier's law against plain decoding: reported only, half precision without "
+            f"{PLAIN_NOISE} in the settings"
         )
     if not seen.role_laws:
         has_rule = all(scheme_of(run) is not None for run in index.runs)

@@ -1,13 +1,18 @@
 """What an audit of models makes of its own traces: one to keep, and where a fault sits."""
 
 import shlex
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rheocheck.audit.localise import Localiser
-from rheocheck.audit.trace_facts import batch_facts
+from rheocheck.audit.numerics_findings import NumericsFindings
+from rheocheck.audit.trace_facts import NUMERICS, batch_facts
+from rheocheck.audit.trace_numerics import PLAIN_NOISE
 from rheocheck.audit.trace_recorder import LARGEST_FLOAT64, TraceRecorder, join_parts, part_folder
 from rheocheck.certificate import StageResult, Verdict, environment
 from rheocheck.errors import InputError, TraceError
@@ -87,13 +92,18 @@ def prepare_folder(save: Path | None) -> None:
         raise InputError(f"cannot save a trace in {save}: the folder is not empty")
 
 
-def save_parts(save: Path | None, parts: Sequence[TracePart]) -> None:
-    """Make one trace of the saved parts."""
+def save_parts(
+    save: Path | None, parts: Sequence[TracePart], numerics: Mapping[str, NumericsFindings]
+) -> None:
+    """Make one trace of the saved parts; by run, `numerics` says what plain passes differ by."""
     if save is None:
         return
     runs: dict[str, dict[str, Any]] = {}
     for part in parts:
-        runs.setdefault(part.run, part.settings)
+        noise = {}
+        if part.run in numerics and numerics[part.run].null:
+            noise = {PLAIN_NOISE: numerics[part.run].null_max}
+        runs.setdefault(part.run, {**part.settings, **noise})
     names = list(runs)
     folders = [(part.folder, names.index(part.run)) for part in parts if part.folder is not None]
     join_parts(save, folders, list(runs.values()), environment())
@@ -104,6 +114,7 @@ def localisation(
     parts: Sequence[TracePart],
     stages: Sequence[StageResult],
     verdict: Verdict,
+    numerics: Mapping[str, NumericsFindings],
 ) -> dict[str, Any] | None:
     """The report's section; None unless the verdict is LOSSY or SUSPECT.
 
@@ -112,6 +123,8 @@ def localisation(
       parts: In the order of the records.
       stages: Settled.
       verdict: Of the run.
+      numerics: By run; tokens beyond the numerics stage's limit are counted where the trace does
+        not judge them, as in half precision.
 
     Returns:
       `Localiser.summary` of all parts, with the stages that are LOSSY or SUSPECT.
@@ -122,6 +135,10 @@ def localisation(
     for part in parts:
         whole.merge(part.localiser, first)
         first += part.num_records
+    if not any(kind == NUMERICS for kind, _, _ in whole.looked):
+        limits = _limits(stages)
+        for (run, found), limit in zip(numerics.items(), limits, strict=False):
+            _note_numerics(whole, run, found, limit)
     replay = None if save is None else f"rheocheck audit --trace {shlex.quote(str(save))}"
     return {
         "stages": [
@@ -136,3 +153,33 @@ def localisation(
         **whole.summary(replay),
         "refused": next((part.refused for part in parts if part.refused is not None), None),
     }
+
+
+def _limits(stages: Sequence[StageResult]) -> list[float]:
+    """The numerics stage's limit of each run, in their order."""
+    rows = [
+        row
+        for stage in stages
+        if stage.name == "numerics"
+        for row in stage.details.get("per_temperature", [])
+    ]
+    return [float(row["limit"]) for row in rows]
+
+
+def _note_numerics(whole: Localiser, run: str, found: NumericsFindings, limit: float) -> None:
+    """Count tokens beyond a limit by depth, round, run and request; roles are not known here."""
+    wrong = found.distances.total_variation > limit
+    labels = {
+        "run": np.full(len(wrong), run, dtype=object),
+        "depth": found.position,
+        "round": found.round,
+        "request": found.prompt,
+    }
+    for dimension, values in labels.items():
+        for counter, chosen in ((whole.looked, values), (whole.wrong, values[wrong])):
+            for value, count in Counter(chosen.tolist()).items():
+                counter[NUMERICS, dimension, str(value)] += count
+    for row in np.flatnonzero(wrong).tolist():
+        key = NUMERICS, run, int(found.prompt[row])
+        place = int(found.round[row]), int(found.position[row]), "unknown", -1
+        whole.origin[key] = min(place, whole.origin.get(key, place))

@@ -15,6 +15,7 @@ from rheocheck.audit.token_statistics import Statistic, statistics
 from rheocheck.audit.token_witness import WitnessSets
 from rheocheck.audit.trace_alignment import Alignment
 from rheocheck.audit.trace_facts import Facts
+from rheocheck.audit.trace_numerics import DistanceSums
 from rheocheck.errors import TraceError
 from rheocheck.stats.scores import NO_SCORES, ScoreSums, rate_sums
 from rheocheck.traces.reader import Batch
@@ -39,6 +40,7 @@ class Seen:
       pilot: Named faults on some contexts of the first batch.
       pits: PIT values of surviving probes.
       roles: Observed roles, and their laws at each token.
+      distances: Of the verifier's laws to plain decoding's.
       localiser: For the section of the report.
     """
 
@@ -57,8 +59,7 @@ class Seen:
     num_rounded: int = 0
     num_nodes: int = 0
     node_distance: float = 0.0
-    distance_sum: float = 0.0
-    distance_max: float = 0.0
+    distances: DistanceSums = field(default_factory=DistanceSums)
     has_draft: bool = True
     localiser: Localiser = field(default_factory=Localiser)
     alignment: Alignment = field(default_factory=Alignment)
@@ -96,9 +97,8 @@ class Seen:
                 len(probes.mass)
             )
             self.pits.append(np.clip(probes.below + uniform * probes.mass, 0.0, 1.0))
-        if facts.distance is not None:
-            self.distance_sum += float(facts.distance.sum())
-            self.distance_max = max(self.distance_max, float(facts.distance.max(initial=0.0)))
+        if facts.distances is not None:
+            self.distances.observe(facts.distances, facts.numerics_limit)
         self.num_tests += facts.num_tests
         self.num_rounded += facts.num_rounded
         self.num_nodes += facts.num_nodes

@@ -13,7 +13,6 @@ from rheocheck.audit.trace_facts import (
     MISDRAWN,
     NODE_LAW,
     NUMERICS,
-    NUMERICS_LIMIT,
     OFF_SUPPORT,
     PROBE_LAW,
     REPEATED,
@@ -40,7 +39,7 @@ def trace_stages(seen: Seen, replay: str) -> list[StageFindings]:
         found.append(_probe(seen, replay))
     if seen.num_nodes:
         found.append(_whitebox(seen, replay))
-    if seen.distance_max or NUMERICS in seen.violations:
+    if seen.distances.tokens:
         found.append(_numerics(seen, replay))
     sampled = _sampled(seen, num_p_values(found), replay)
     return [_support(seen, replay), sampled, *found]
@@ -199,11 +198,10 @@ def _whitebox(seen: Seen, replay: str) -> StageFindings:
 
 
 def _numerics(seen: Seen, replay: str) -> StageFindings:
-    summary = f"verifier against plain decoding: TV at most {seen.distance_max:.2g}"
+    found = seen.distances
     stage = _exact(
-        seen, "numerics", (NUMERICS,), replay, seen.tokens, summary,
-        numerics_max_tv=seen.distance_max,
-        numerics_mean_tv=seen.distance_sum / max(1, seen.tokens),
-        numerics_limit=NUMERICS_LIMIT if NUMERICS in seen.violations else None,
+        seen, "numerics", (NUMERICS,), replay, found.tokens, found.sentence(),
+        **found.details(),
+        cannot_see="what plain passes of other shapes would give; models are not run",
     )  # fmt: skip
     return StageFindings(stage)

@@ -50,7 +50,7 @@ def test_a_saved_audit_is_an_honest_trace_of_every_round(tmp_path: Path) -> None
     assert seen["accepted_too_often"] == pytest.approx(too_often, abs=1e-6)
     numerics = next(stage for stage in report.stages if stage.name == "numerics")
     worst = max(item["max_tv"] for item in numerics.details["per_temperature"])
-    assert by_name["numerics"].details["numerics_max_tv"] == pytest.approx(worst)
+    assert by_name["numerics"].details["max_tv"] == pytest.approx(worst)
     assert by_name["whitebox"].details["max_tv"] < 1e-12
     assert by_name["draws"].details["summary"].endswith("0 differ within rounding")
     runs = open_trace(folder).runs

@@ -6,6 +6,7 @@ Faults are planted after the start-up check, as in `test_audit_faults.py`.
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,8 @@ from rheocheck.audit.numerics_judgement import NumericsRun
 from rheocheck.audit.pair import load_pair
 from rheocheck.audit.prompts import read_prompts
 from rheocheck.audit.recording import RecordingDrafter
+from rheocheck.audit.trace_facts import NUMERICS
+from rheocheck.audit.trace_run import run_trace_audit
 from rheocheck.certificate import StageResult, Verdict
 from rheocheck.config import SamplingConfig, SpeculationConfig
 from rheocheck.gpu import decoding
@@ -141,8 +144,8 @@ def _in_bfloat16(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_in_bfloat16")
-def test_an_audit_in_bfloat16_measures_its_floor_and_judges(
-    monkeypatch: pytest.MonkeyPatch,
+def test_an_audit_in_bfloat16_measures_its_floor_judges_and_localises(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     report = audit(regrow_prompts=1, max_new_tokens=16)
     assert verdicts(report)["numerics"] is Verdict.NO_EVIDENCE
@@ -150,6 +153,21 @@ def test_an_audit_in_bfloat16_measures_its_floor_and_judges(
     assert stage.details["dtype"] == "torch.bfloat16"
     assert {item["shape"] for item in stage.details["null_arm"]} > {"whole texts, one a pass"}
     wrong_mask_row(monkeypatch)
-    wrong = audit(regrow_prompts=0, max_new_tokens=16)
+    folder = tmp_path / "trace"
+    wrong = audit(regrow_prompts=0, max_new_tokens=16, save_trace=folder)
     assert verdicts(wrong)["numerics"] is Verdict.LOSSY
     assert wrong.verdict is Verdict.LOSSY and wrong.claims == []
+    witness = next(s for s in wrong.stages if s.name == "numerics").details["witness"]
+    assert wrong.localisation is not None
+    places = [item for item in wrong.localisation["origins"] if item["what"] == NUMERICS]
+    assert sum(item["requests"] for item in places) >= 1
+    counted = [item for item in wrong.localisation["violations"] if item["what"] == NUMERICS]
+    assert str(witness["prompt"]) in {i["category"] for i in counted if i["dimension"] == "request"}
+    # The saved trace knows the noise, so it is judged by itself, with roles.
+    again = run_trace_audit(folder)
+    assert verdicts(again)["numerics"] is Verdict.LOSSY
+    assert again.localisation is not None
+    found = [item for item in again.localisation["violations"] if item["what"] == NUMERICS]
+    assert {item["violations"] for item in found if item["dimension"] == "run"} == {
+        item["violations"] for item in counted if item["dimension"] == "run"
+    }
