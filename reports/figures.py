@@ -127,8 +127,11 @@ def _cells_figure(report: Report) -> Figure | None:
                 (seen - wanted) / width
                 for seen, wanted, width in zip(item["observed"], expected, spread, strict=True)
             ]
+            # A trace may take runs of several temperatures together.
+            temperature = item.get("temperature")
+            label = "all tokens" if temperature is None else f"T = {temperature:g}"
             axes.scatter(expected, residual, s=14, color=colour, alpha=0.75, linewidths=0,
-                         label=f"T = {item['temperature']:g}")  # fmt: skip
+                         label=label)  # fmt: skip
             lowest, highest = min(lowest, *expected), max(highest, *expected)
         for side in (-3.0, 0.0, 3.0):
             axes.axhline(
