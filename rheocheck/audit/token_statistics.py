@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from rheocheck.audit.drawn_tokens import Drawn, Values
 from rheocheck.audit.token_cells import RANK_NAMES, rank_buckets, role_buckets
+from rheocheck.audit.token_pairs import Pairs
 from rheocheck.audit.token_power import FaultPower
-from rheocheck.audit.token_tests import Buckets, Pairs, Pit, Score, Tokens
+from rheocheck.audit.token_tests import Buckets, Pit, Score, Tokens
 from rheocheck.stats.cells import ROLES, rank_cell, role_cell
 from rheocheck.stats.scores import above_target, draft_score, surprisal
 
@@ -74,6 +75,7 @@ def statistics(has_draft: bool = True) -> list[Statistic]:
         Buckets("roles", ROLES, _roles, _role_table, True),
         Tokens(),
         Pairs(),
+        Pairs("pairs across rounds", across_rounds=True),
     ]
     return [statistic for statistic in every if has_draft or not statistic.needs_draft]
 

@@ -1,4 +1,4 @@
-"""Kinds of tests of emitted tokens: scores, PIT, cells, single tokens, pairs of neighbours.
+"""Kinds of tests of emitted tokens: scores, PIT, cells, single tokens.
 
 Each can be fed batch by batch, joined with what the same test saw of later tokens, and asked what
 it could have found.
@@ -28,7 +28,6 @@ from rheocheck.stats.fault_power import e_value_bar, pit_noncentrality, score_sh
 from rheocheck.stats.pit import NUM_BINS, uniformity
 from rheocheck.stats.power import DEFAULT_POWER, chi_square_detectable
 from rheocheck.stats.scores import NO_SCORES, ScoreSums, score_sums
-from rheocheck.stats.serial_pairs import SerialPairs, serial_pairs
 from rheocheck.stats.token_calibration import TokenCalibration, token_calibration
 from rheocheck.traces.laws import Laws
 
@@ -113,7 +112,7 @@ class Pit:
     def detectable(self, level: float) -> float | None:
         """Of the 20-bin chi-square alone, so an upper limit."""
         count = len(self.all_values())
-        return _chi_square_detectable(count, NUM_BINS - 1, level / THREE_TESTS)
+        return chi_square_limit(count, NUM_BINS - 1, level / THREE_TESTS)
 
     def power_of(self, drawn: Drawn, fault: Values) -> FaultPower:
         """From the noncentrality of the 20 bins."""
@@ -169,7 +168,7 @@ class Buckets:
     def detectable(self, level: float) -> float | None:
         """By the diagonal of the covariance, which is never below the covariance: a limit."""
         found = self._test()
-        return _chi_square_detectable(found.num_samples, found.df, level)
+        return chi_square_limit(found.num_samples, found.df, level)
 
     def power_of(self, drawn: Drawn, fault: Values) -> FaultPower:
         """From the cells' laws under target and fault, pooled as the test pools."""
@@ -242,57 +241,6 @@ class Tokens:
         self.sums = sums
 
 
-@dataclass(slots=True)
-class Pairs:
-    """Lag-1 pairs of PIT values along each request, within rounds and across their ends."""
-
-    name: str = "pairs"
-    needs_draft: bool = False
-    values: list[Values] = field(default_factory=list)
-    places: list[NDArray[np.int64]] = field(default_factory=list)
-    effect: str = "total variation of a pair from independence, spread evenly over 100 cells"
-
-    def observe(self, drawn: Drawn) -> None:
-        """Add PIT values, ordered by draft/target where there is a draft."""
-        order = drawn.by_target() if drawn.laws.draft is None else drawn.by_draft()
-        self.values.append(drawn.pit(order))
-        self.places.append(drawn.place)
-
-    def merge(self, later: "Pairs") -> None:
-        """Append the values."""
-        self.values += later.values
-        self.places += later.places
-
-    @property
-    def p_value(self) -> float:
-        """Of independence; 1 below 500 pairs."""
-        return self.test().p_value
-
-    @property
-    def shown(self) -> float:
-        """Mean product of the pairs' normal scores."""
-        return self.test().correlation
-
-    def test(self) -> SerialPairs:
-        """The test, requests as sequences."""
-        if not sum(len(part) for part in self.values):
-            return serial_pairs(np.zeros(0))
-        place = np.concatenate(self.places)
-        order = np.lexsort(place.T[::-1])
-        place = place[order]
-        new = (place[1:, :2] != place[:-1, :2]).any(axis=1)
-        sequence = np.concatenate(([0], np.cumsum(new)))
-        return serial_pairs(np.concatenate(self.values)[order], sequence)
-
-    def detectable(self, level: float) -> float | None:
-        """Of the chi-square over the pairs."""
-        found = self.test()
-        return _chi_square_detectable(found.num_pairs, found.df, level)
-
-    def power_of(self, drawn: Drawn, fault: Values) -> None:
-        """Faults of single tokens leave pairs independent."""
-
-
 def _token_sums(laws: Laws, rows: NDArray[np.int64]) -> Values:
     """[3, tokens] counts, expected counts and sums of squares of some of the rows."""
     law, column = laws.null[rows], laws.column[rows]
@@ -309,6 +257,7 @@ def _token_sums(laws: Laws, rows: NDArray[np.int64]) -> Values:
     return np.stack([counts, expected, squares])
 
 
-def _chi_square_detectable(count: int, df: int, level: float) -> float | None:
+def chi_square_limit(count: int, df: int, level: float) -> float | None:
+    """Total variation that a chi-square finds with power 0.95; None where it finds none."""
     found = chi_square_detectable(count, df, level) if count and df else 1.0
     return found if found < 1.0 else None

@@ -80,3 +80,43 @@ def serial_pairs(values: ArrayLike, sequence: ArrayLike | None = None) -> Serial
     df = BINS * BINS - 1
     p_value = float(stats.chi2.sf(statistic, df))
     return SerialPairs(second.size, statistic, df, p_value, correlation)
+
+
+def following_pairs(left: ArrayLike, right: ArrayLike) -> SerialPairs:
+    """Test whether values depend on the ones before them, where these need not be uniform.
+
+    For pairs that were chosen by something known before `right` was drawn, as those are whose left
+    member ended a round: it is then a residual or bonus token and its PIT value has another law.
+    Under the hypothesis `right` is uniform whatever came before, so the counts of each row of the
+    grid are spread evenly over its columns, and those of all visits of a row are independent draws
+    however the visits came about. Pairs may overlap.
+
+    Args:
+      left: [pairs] values in [0, 1] that came before.
+      right: [pairs] PIT values in [0, 1].
+
+    Returns:
+      The test: chi-square over the rows with fifty pairs or more, nine degrees of freedom each.
+
+    Raises:
+      InputError: A value outside [0, 1], or shapes that differ.
+    """
+    before, after = checked_unit_values(left, "left"), checked_unit_values(right, "right")
+    if before.shape != after.shape:
+        raise InputError(
+            f"left has shape {before.shape} and right {after.shape}: equal lengths required"
+        )
+    correlation = 0.0
+    if before.size > 1:
+        scores = stats.norm.ppf(np.clip(np.stack((before, after)), 1e-12, 1 - 1e-12))
+        correlation = float((scores[0] * scores[1]).mean())
+    row = np.minimum((before * BINS).astype(np.int64), BINS - 1)
+    column = np.minimum((after * BINS).astype(np.int64), BINS - 1)
+    counts = np.bincount(row * BINS + column, minlength=BINS * BINS).reshape(BINS, BINS)
+    counts = counts[counts.sum(axis=1) >= MIN_PAIRS // BINS]
+    if not len(counts):
+        return SerialPairs(before.size, None, 0, 1.0, correlation)
+    expected = counts.sum(axis=1, keepdims=True) / BINS
+    statistic = float(((counts - expected) ** 2 / expected).sum())
+    df = len(counts) * (BINS - 1)
+    return SerialPairs(before.size, statistic, df, float(stats.chi2.sf(statistic, df)), correlation)

@@ -101,7 +101,7 @@ def one_id(target: Array, draft: Array) -> Array:
 def test_sound_tokens_are_quiet(seed: int) -> None:
     target, draft = contexts(seed)
     found = observed(drawn(target, draft, target, seed))
-    assert len(found) == 9
+    assert len(found) == 10
     assert min(test.p_value for test in found.values()) > QUIET
     for test in found.values():
         smallest = test.detectable(1e-6)
@@ -144,7 +144,14 @@ def test_a_shared_coin_shows_in_the_pairs_alone() -> None:
     shared = Drawn(laws, tokens.uniform, tokens.place, 1, 4)
     found = observed(shared)
     assert found["pairs"].p_value < LOUD
+    # Two tokens a round here, so the shared coin is within rounds.
     assert min(test.p_value for name, test in found.items() if name != "pairs") > QUIET
+    # Moved by one, each round begins with the coin that ended the round before.
+    later = shared.place.copy()
+    later[:, 3] = 1 - later[:, 3]
+    later[:, 2] += np.arange(TOKENS) % 2
+    across = observed(Drawn(laws, tokens.uniform, later, 1, 4))
+    assert across["pairs across rounds"].p_value < LOUD
 
 
 def part_of(tokens: Drawn, rows: slice) -> Drawn:
@@ -175,8 +182,8 @@ def test_parts_from_other_processes_join_to_the_whole_and_stay_what_they_are() -
 def test_what_a_part_keeps_does_not_grow_with_the_vocabulary_times_its_tokens() -> None:
     target, draft = contexts(8)
     found = list(observed(drawn(target, draft, target, 8)).values())
-    # Two PITs and the pairs' (8 bytes), a place (32), two cells with their laws (16 + 80).
-    assert len(pickle.dumps(found)) < TOKENS * (3 * 8 + 32 + 96) + 10_000
+    # Four PITs (8 bytes each), places (32), two cells with their laws (16 + 80).
+    assert len(pickle.dumps(found)) < TOKENS * (4 * 8 + 2 * 32 + 96) + 10_000
 
 
 def test_nothing_seen_is_no_evidence_and_can_find_nothing() -> None:
@@ -188,7 +195,14 @@ def test_nothing_seen_is_no_evidence_and_can_find_nothing() -> None:
 
 def test_without_a_draft_its_statistics_are_left_out() -> None:
     names = {test.name for test in statistics(False)}
-    assert names == {"surprisal", "PIT by target", "ranks", "tokens", "pairs"}
+    assert names == {
+        "surprisal",
+        "PIT by target",
+        "ranks",
+        "tokens",
+        "pairs",
+        "pairs across rounds",
+    }
 
 
 def test_the_computed_power_is_the_power_that_is_met() -> None:
