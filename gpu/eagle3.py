@@ -171,8 +171,8 @@ class DraftLayer(nn.Module):
         dtype = torch.promote_types(feature.dtype, torch.float32)
         config = self.config
         frequency = rope_frequencies(
-            config.head_dim, config.rope_theta, config.rope_scaling, dtype
-        ).to(position.device)
+            config.head_dim, config.rope_theta, config.rope_scaling, dtype, position.device
+        )
         angle = position[:, None, :, None] * frequency
         return residual, rotate(query, angle), rotate(key, angle), value
 

@@ -54,6 +54,9 @@ class Processors:
       output_count: [batch, vocab] int32 occurrences in the output so far; the same.
       custom: A processor of the caller's own, or None.
       texts: Each request's text so far; read for `custom` alone.
+      biased: [biased] int64 tokens with a logit bias.
+      bias: [biased] float64 what is added to them.
+      banned: [banned] int64 tokens that are never emitted.
     """
 
     sampling: SamplingConfig
@@ -61,6 +64,9 @@ class Processors:
     output_count: Tensor
     custom: CustomProcessor | None
     texts: list[list[int]]
+    biased: Tensor
+    bias: Tensor
+    banned: Tensor
 
     @classmethod
     def start(
@@ -89,7 +95,14 @@ class Processors:
         kept = [list(text) for text in texts]
         width = vocab if sampling.sees_history else 0
         in_prompt = torch.zeros(len(kept), width, dtype=torch.int32)
-        made = cls(sampling, in_prompt, in_prompt.clone(), custom, kept)
+        # Made once: copies from the host wait for the device and cannot be captured in a graph.
+        token, bias = zip(*sampling.logit_bias, strict=True) if sampling.logit_bias else ((), ())
+        biased = torch.tensor(token, dtype=torch.int64, device=device)
+        added = torch.tensor(bias, dtype=torch.float64, device=device)
+        banned = torch.tensor(sampling.banned_tokens, dtype=torch.int64, device=device)
+        made = cls(
+            sampling, in_prompt, in_prompt.clone(), custom, kept, biased, added, banned
+        )  # fmt: skip
         if sampling.sees_history:
             prompts = [text[:length] for text, length in zip(kept, prompt_lengths, strict=True)]
             outputs = [text[length:] for text, length in zip(kept, prompt_lengths, strict=True)]
@@ -159,7 +172,10 @@ class Processors:
           InputError: `custom` returned another shape.
         """
         sampling = self.sampling
-        values = _add_bias(logits.double(), sampling)
+        values = logits.double()
+        if sampling.logit_bias:
+            added = self.bias.expand(*values.shape[:-1], -1)
+            values = values.index_add(-1, self.biased, added)
         if sampling.sees_history:
             count = _add_counts(self.output_count[row], path)
             values = penalise(values, self.in_prompt[row], count, sampling)
@@ -171,10 +187,9 @@ class Processors:
                     f"{tuple(logits.shape)}, that of the logits it was given"
                 )
         if sampling.banned_tokens:
-            banned = torch.tensor(sampling.banned_tokens, device=values.device)
             # NaN or +inf at a banned token is still a broken row, which is to be refused.
             broken = values.isnan() | (values == torch.inf)
-            values = torch.where(broken, values, values.index_fill(-1, banned, -torch.inf))
+            values = torch.where(broken, values, values.index_fill(-1, self.banned, -torch.inf))
         return values
 
     def laws(
@@ -266,15 +281,6 @@ def node_laws(
     batch, nodes = logits.shape[:2]
     row = torch.arange(batch, device=logits.device)[:, None].expand(batch, nodes)
     return processors.laws(logits, row, node_paths(tree)[:, :nodes], check=check)
-
-
-def _add_bias(values: Tensor, sampling: SamplingConfig) -> Tensor:
-    if not sampling.logit_bias:
-        return values
-    token, bias = zip(*sampling.logit_bias, strict=True)
-    index = torch.tensor(token, device=values.device)
-    added = torch.tensor(bias, dtype=values.dtype, device=values.device)
-    return values.index_add(-1, index, added.expand(*values.shape[:-1], -1))
 
 
 def _add_counts(count: Tensor, token: Tensor) -> Tensor:

@@ -37,7 +37,11 @@ def widen(values: Tensor) -> Tensor:
 
 
 def rope_frequencies(
-    head_dim: int, theta: float, scaling: RopeScaling, dtype: torch.dtype = torch.float32
+    head_dim: int,
+    theta: float,
+    scaling: RopeScaling,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | None = None,
 ) -> Tensor:
     """Speeds of rotation.
 
@@ -46,11 +50,12 @@ def rope_frequencies(
       theta: Base: the slowest pair turns by about 1 / theta.
       scaling: How the speeds are stretched.
       dtype: Of the result.
+      device: Where they are computed; nothing is copied there.
 
     Returns:
       [head_dim / 2] radians a position, after scaling.
     """
-    frequency = theta ** -(torch.arange(0, head_dim, 2, dtype=dtype) / head_dim)
+    frequency = theta ** -(torch.arange(0, head_dim, 2, dtype=dtype, device=device) / head_dim)
     if scaling.kind == "linear":
         return frequency / scaling.factor
     if scaling.kind == "llama3":

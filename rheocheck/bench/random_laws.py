@@ -65,13 +65,21 @@ class RandomLaws:
 
     token_ids = None
 
-    def __init__(self, batch: int, vocab: int, seed: int, spread: float = SPREAD) -> None:
-        """Make the tables of every row."""
+    def __init__(
+        self,
+        batch: int,
+        vocab: int,
+        seed: int,
+        spread: float = SPREAD,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        """Make the tables of every row; the same numbers on every device."""
         generator = torch.Generator().manual_seed(seed)
         shape = (batch, NUM_STATES, vocab)
         self.draft = spread * torch.randn(shape, generator=generator)
         self.target = self.draft + NOISE * torch.randn(shape, generator=generator)
-        self._state = torch.zeros(batch, 1, dtype=torch.int64)
+        self.draft, self.target = self.draft.to(device), self.target.to(device)
+        self._state = torch.zeros(batch, 1, dtype=torch.int64, device=device)
 
     def root(self) -> Tensor:
         """[batch, vocab] draft logits."""
@@ -81,7 +89,7 @@ class RandomLaws:
     def extend(self, parent: Tensor, token: Tensor, valid: Tensor) -> Tensor:
         """[batch, width, vocab] draft logits."""
         self._state = next_state(self._state.gather(1, parent), token)
-        return self.draft[torch.arange(len(token)).unsqueeze(1), self._state]
+        return self.draft[torch.arange(len(token), device=token.device).unsqueeze(1), self._state]
 
     def target_logits(self, tree: Tree) -> Tensor:
         """[batch, nodes, vocab] target logits at the root and every node."""
@@ -90,7 +98,7 @@ class RandomLaws:
         token = torch.nn.functional.pad(tree.token, (1, 0))
         for _ in range(tree.depth):
             state[:, 1:] = next_state(state.gather(1, parent), token)[:, 1:]
-        return self.target[torch.arange(len(state)).unsqueeze(1), state]
+        return self.target[torch.arange(len(state), device=state.device).unsqueeze(1), state]
 
 
 def next_state(state: Any, token: Any) -> Any:

@@ -5,7 +5,8 @@ Both run the same rounds on random logits that are made beforehand, with the sam
 must decide alike; the ratio of their times is printed, and the exit code is 1 where they do not.
 The plain way is timed on the first rows of the batch and scaled up. It sorts and copies whole rows
 at every node: at small vocabularies the ratio is about loops, at large ones about sparse against
-dense.
+dense. With `--eagle PATH`, a checkout of github.com/SafeAILab/EAGLE, that project's own
+`evaluate_posterior` is timed beside `verify` at batch 1 on the same trees and logits.
 """
 
 import argparse
@@ -29,6 +30,7 @@ from rheocheck.config import SpeculationConfig  # noqa: E402
 from rheocheck.gpu.randomness import RoundUniforms, round_uniforms  # noqa: E402
 from rheocheck.gpu.tree import Tree, grow  # noqa: E402
 from rheocheck.gpu.verification import Verification, verify  # noqa: E402
+from tests.benchmarks import eagle_rounds  # noqa: E402
 from tests.benchmarks.plain_rounds import Outcome, plain_round  # noqa: E402
 
 SPREAD = 2.5
@@ -101,9 +103,18 @@ def compare(vocab: int, batch: int, rows: int, config: SpeculationConfig) -> dic
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--eagle", type=Path, help="a checkout of EAGLE")
     options = parser.parse_args()
     torch.set_num_threads(1)
     config = SpeculationConfig()
+    beside = []
+    if options.eagle:
+        eagle = eagle_rounds.load(options.eagle)
+        for vocab, temperature in ((512, 1.0), (512, 0.0), (32_000, 1.0), (32_000, 0.0)):
+            beside.append(eagle_rounds.beside_eagle(eagle, vocab, temperature, SPREAD))
+            print(eagle_rounds.line(beside[-1]), flush=True)
+    else:
+        print("EAGLE's evaluate_posterior: not run (no --eagle PATH)")
     rows = [compare(vocab, 64, 16, config) for vocab in (32, 128, 512)]
     rows.append(compare(32_000, 64, 4, config))
     for row in rows:
@@ -113,8 +124,8 @@ def main() -> None:
             f"{row['rows_that_differ']} of {row['rows_compared']} rows decide otherwise"
         )
     if options.json:
-        options.json.write_text(json.dumps(rows, indent=1))
-    if any(row["rows_that_differ"] for row in rows):
+        options.json.write_text(json.dumps({"rounds": rows, "eagle": beside}, indent=1))
+    if any(row["rows_that_differ"] for row in [*rows, *beside]):
         sys.exit(1)
 
 
