@@ -124,7 +124,7 @@ def line(row: dict[str, Any]) -> str:
     return (
         f"V = {row['vocab']:>7,}  batch 1, temperature {row['temperature']:g}: verify "
         f"{took['ours']:.2f} ms, EAGLE's evaluate_posterior {took['eagle']:.2f} ms "
-        f"({took['eagle'] / took['ours']:.1f}x), its gather {took['gather']:.2f} ms; accepted "
+        f"({took['eagle'] / took['ours']:.2f}x), its gather {took['gather']:.2f} ms; accepted "
         f"{taken['ours']:.2f} and {taken['eagle']:.2f}"
         + ("" if differ is None else f"; {differ} of {row['rows']} rows decide otherwise")
     )
