@@ -18,7 +18,6 @@ from rheocheck.gpu import decoding, randomness, verification
 from rheocheck.gpu.randomness import RoundUniforms, round_uniforms
 from rheocheck.gpu.tree import Tree
 from tests.audit.small_audit import STAGES, audit, share_exact_stage
-from tests.defects import torch_faults
 
 
 @pytest.fixture(autouse=True)
@@ -85,16 +84,6 @@ def test_the_accept_rate_of_the_unfaulted_pair_is_exact() -> None:
     assert sampled(report).verdict is Verdict.NO_EVIDENCE
 
 
-@pytest.mark.nightly
-def test_a_residual_that_is_the_target_shows_in_the_draft_score(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    torch_faults.residual_is_target(monkeypatch)
-    report = larger_audit(num_prompts=500)
-    assert adjusted(report, "draft score") < 1e-6
-    assert sampled(report).details["witness"]["tv_lower_bound"] > 0
-
-
 def with_changed_tokens(change: Any) -> Any:
     right = verification.verify
 
@@ -107,7 +96,7 @@ def with_changed_tokens(change: Any) -> Any:
 @pytest.mark.nightly
 def test_a_hot_verifier_shows_in_surprisal_and_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoding, "verify", with_changed_tokens(lambda logits: logits / 1.3))
-    report = larger_audit(num_prompts=500)
+    report = larger_audit(num_prompts=64)
     for name in ("surprisal", "PIT by target", "ranks"):
         assert adjusted(report, name) < 1e-6
 
@@ -121,5 +110,5 @@ def test_a_token_that_is_cut_shows_by_itself(monkeypatch: pytest.MonkeyPatch) ->
         return logits.index_fill(-1, space.reshape(1), -torch.inf)
 
     monkeypatch.setattr(decoding, "verify", with_changed_tokens(cut))
-    report = larger_audit(num_prompts=200)
+    report = larger_audit(num_prompts=48)
     assert adjusted(report, "tokens") < 1e-6
