@@ -143,7 +143,9 @@ class Localiser:
         bucket, law = rank_buckets(laws)
         self._add_counts("rank", RANK_NAMES, bucket, law)
         if facts.role_law is not None and facts.emitted_role is not None:
-            self._add_counts("role", ROLES, facts.emitted_role, facts.role_law)
+            whole = facts.whole
+            assert whole is not None
+            self._add_counts("role", ROLES, facts.emitted_role[whole], facts.role_law[whole])
         self._add_tokens(batch)
 
     def _add(self, name: str, dimension: str, values: Any, table: NDArray[np.float64]) -> None:

@@ -8,30 +8,48 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from rheocheck.audit.law_distance import LawDistances
-from rheocheck.audit.laws import total_variation
+from rheocheck.audit.trace_drafts import (
+    DRAW_LAW,
+    IMPOSSIBLE,
+    NOT_BEST,
+    PROBE_LAW,
+    draft_violations,
+)
 from rheocheck.audit.trace_node_law import node_distances
 from rheocheck.audit.trace_numerics import trace_distances, trace_limit
-from rheocheck.audit.trace_rule import Tests, node_tests, probe_laws, role_law
+from rheocheck.audit.trace_repeats import REPEAT_LEVEL, repeated_records
+from rheocheck.audit.trace_rule import Tests, draft_tails, node_tests, probe_laws, role_law
 from rheocheck.config import RULES, Rule
 from rheocheck.errors import TraceError
-from rheocheck.stats.repeats import repeats_p_value
 from rheocheck.traces.reader import Batch
-from rheocheck.traces.trees import PROBE, RESIDUAL, ROLES
+from rheocheck.traces.trees import PROBE, RESIDUAL, ROLES, TOP
 
 OFF_SUPPORT = "emitted a token of probability 0"
 DECIDED = "the recorded laws and uniforms decide otherwise"
-PROBE_LAW = "the law that verification took the probe to come from is not the draft's"
 MISDRAWN = "the probe is not the one that its uniform draws"
 NUMERICS = "the verifier's law is not the target's by plain decoding: too far apart for rounding"
 NODE_LAW = "the exact law after the node is not the target's"
 REPEATED = "one uniform stands for two draws of a round"
 SHARED = "one uniform ends two rounds"
-KINDS = (OFF_SUPPORT, DECIDED, PROBE_LAW, MISDRAWN, NODE_LAW, NUMERICS, REPEATED)
+KINDS = (
+    OFF_SUPPORT,
+    DECIDED,
+    IMPOSSIBLE,
+    NOT_BEST,
+    PROBE_LAW,
+    DRAW_LAW,
+    MISDRAWN,
+    NODE_LAW,
+    NUMERICS,
+    REPEATED,
+)
 
 # How far a decision may be from its threshold and still be the rounding of the trace's dtype.
 ROUNDING = {8: 1e-9, 4: 1e-5, 2: 2e-3}
-# Equal uniforms that are less likely by chance, in one batch, are no chance.
-REPEAT_LEVEL = 1e-9
+# Relative rounding of one mass of that many bytes.
+MASS_ROUNDING = {8: 2.0**-50, 4: 2.0**-22, 2: 2.0**-9}
+# Target mass outside the listed tokens that no decision can turn on.
+NEGLIGIBLE_REST = 1e-6
 # Smaller masses are 0 in float16.
 HALF_UNDERFLOW = 2.0**-25
 
@@ -43,10 +61,12 @@ class Scheme:
     Attributes:
       rule: Of verification.
       num_top: Deterministic children of a node.
+      top_k: Most children of a node, or None where the settings do not say.
     """
 
     rule: Rule
     num_top: int
+    top_k: int | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -59,6 +79,8 @@ class Facts:
       role: By kind: [emitted] role that a violation of that kind belongs to, index into `ROLES`.
       emitted_role: [emitted] role in which each token was emitted, or None without trees.
       role_law: [emitted, roles] its exact probabilities given the tree, or None.
+      whole: [emitted] steps whose laws are whole, so that their decisions could be made again; None
+        where no step's could.
       wanted: By kind: what a violation should have been, one value a row, for the witness.
       got: By kind: what was recorded instead.
       num_tests: Decisions made again.
@@ -73,6 +95,7 @@ class Facts:
     role: dict[str, NDArray[np.int64]]
     emitted_role: NDArray[np.int64] | None
     role_law: NDArray[np.float64] | None = None
+    whole: NDArray[np.bool_] | None = None
     wanted: dict[str, NDArray[Any]] = field(default_factory=dict)
     got: dict[str, NDArray[Any]] = field(default_factory=dict)
     num_tests: int = 0
@@ -87,7 +110,7 @@ def scheme_of(settings: dict[str, Any]) -> Scheme | None:
     """The scheme in a run's settings; None where no rule is given, or one beyond this audit.
 
     Raises:
-      TraceError: A rule that does not exist, or a num_top that is no count.
+      TraceError: A rule that does not exist, a num_top or a top_k that is no count.
     """
     rule, num_top = settings.get("rule"), settings.get("num_top", 0)
     if rule is None:
@@ -101,9 +124,15 @@ def scheme_of(settings: dict[str, Any]) -> Scheme | None:
         return None
     if rule not in RULES:
         raise TraceError(f"settings of the trace: rule = {rule!r}: must be one of {RULES}")
-    if not isinstance(num_top, int) or isinstance(num_top, bool) or num_top < 0:
-        raise TraceError(f"settings of the trace: num_top = {num_top!r}: must be an integer >= 0")
-    return Scheme(rule, num_top)
+    top_k = settings.get("top_k")
+    for name, value, least in (("num_top", num_top, 0), ("top_k", top_k, 1)):
+        if value is None and name == "top_k":
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise TraceError(
+                f"settings of the trace: {name} = {value!r}: must be an integer >= {least}"
+            )
+    return Scheme(rule, num_top, top_k)
 
 
 def batch_facts(batch: Batch, settings: dict[str, Any]) -> Facts:
@@ -131,23 +160,39 @@ def batch_facts(batch: Batch, settings: dict[str, Any]) -> Facts:
     if trees is None:
         return facts
     _probe_draws(batch, facts)
-    if "node_uniform" in batch.arrays:
-        _repeated(batch, facts)
     if scheme is None:
+        _repeated(batch, None, facts)
         return facts
-    used, drawn = probe_laws(laws, trees, scheme.num_top)
-    if used is not None and drawn is not None:
-        _compare_probe_laws(batch, used, drawn, facts)
-    needs_probe = scheme.rule != "onehot" and bool((trees.role == PROBE).any())
-    if laws.rest.any() or (used is None and needs_probe):
+    _check_children(batch, scheme)
+    size = _itemsize(batch)
+    used, drawn = probe_laws(laws, trees, scheme.num_top, MASS_ROUNDING[size])
+    tails = draft_tails(laws, scheme.num_top, MASS_ROUNDING[size])
+    if tails is not None:
+        rounding = ROUNDING[size], MASS_ROUNDING[size]
+        given = None if laws.probe is None else used
+        found = draft_violations(batch, tails, given, scheme.num_top, scheme.top_k, *rounding)
+        for kind, (wrong, of_role, got) in found.items():
+            facts.violated[kind], facts.role[kind], facts.got[kind] = wrong, of_role, got
+    has_probe = (trees.role == PROBE).any(axis=1) & (scheme.rule != "onehot")
+    if used is None and has_probe.any():
+        _repeated(batch, None, facts)
         return facts
+    whole = laws.rest == 0
+    if laws.draft is not None and laws.ids is not None:
+        whole |= (laws.rest <= NEGLIGIBLE_REST) & (laws.draft[:, -1] == 0)
+    if laws.probe is None and used is not None:
+        whole &= used.any(axis=1) | ~has_probe
+    facts.whole = whole
     probe = np.zeros_like(laws.target) if used is None else used
     child = laws.column_of(trees.token)
     tests = node_tests(laws.target, child, trees.role, probe, scheme.rule)
+    _repeated(batch, tests, facts)
+    if not whole.any():
+        return facts
     facts.role_law = role_law(tests, trees)
     if used is not None and drawn is not None:
-        _node_laws(batch, used, drawn, scheme, facts)
-    _decide(batch, tests, ROUNDING[_itemsize(batch)], facts)
+        _node_laws(batch, used, np.where(whole[:, None], drawn, 0.0), scheme, facts)
+    _decide(batch, tests, ROUNDING[size], facts)
     return facts
 
 
@@ -182,18 +227,6 @@ def _numerics(batch: Batch, settings: dict[str, Any], facts: Facts) -> None:
         facts.got[NUMERICS] = distance
 
 
-def _compare_probe_laws(
-    batch: Batch, used: NDArray[np.float64], drawn: NDArray[np.float64], facts: Facts
-) -> None:
-    looked = drawn.any(axis=1)
-    # Each entry is within the dtype's rounding, and so is half the sum of the differences.
-    limit = 1e3 * ROUNDING[_itemsize(batch)]
-    distance = np.where(looked, total_variation(used, drawn), 0.0)
-    facts.violated[PROBE_LAW] = ~(distance <= max(limit, 1e-6))
-    facts.role[PROBE_LAW] = np.full(len(distance), PROBE)
-    facts.got[PROBE_LAW] = distance
-
-
 def _node_laws(
     batch: Batch,
     used: NDArray[np.float64],
@@ -206,7 +239,12 @@ def _node_laws(
     if not len(rows):
         return
     wrong, got = np.zeros(len(batch.token), dtype=bool), np.zeros(len(batch.token))
-    wrong[rows] = ~(distance <= max(1e-6, 1e3 * ROUNDING[_itemsize(batch)]))
+    # Each mass is within the dtype's rounding; the probe's law is one of the tail's, scaled up.
+    assert batch.laws.draft is not None
+    tails = draft_tails(batch.laws, scheme.num_top, 0.0)
+    assert tails is not None
+    limit = np.maximum(1e-6, ROUNDING[_itemsize(batch)] / np.maximum(tails.total[rows], 1e-300))
+    wrong[rows] = ~(distance <= limit)
     got[rows] = distance
     facts.violated[NODE_LAW], facts.got[NODE_LAW] = wrong, got
     facts.role[NODE_LAW] = np.full(len(wrong), PROBE)
@@ -257,11 +295,35 @@ def _decide(batch: Batch, tests: Tests, tolerance: float, facts: Facts) -> None:
         ids = place if laws.ids is None else laws.ids[rows, place]
         wanted = np.where(wrong_final, ids, wanted)
     ends_as = np.where(has_child.any(axis=1), RESIDUAL, RESIDUAL + 1)
-    facts.violated[DECIDED] = violated | wrong_final
+    assert facts.whole is not None
+    facts.violated[DECIDED] = (violated | wrong_final) & facts.whole
     facts.role[DECIDED] = np.where(wrong_final & ~violated, ends_as, role)
     facts.wanted[DECIDED], facts.got[DECIDED] = wanted, batch.token
-    facts.num_tests = int(has_child.sum() + ended.sum())
-    facts.num_rounded = int(rounded.sum())
+    facts.num_tests = int((has_child.sum(axis=1) + ended)[facts.whole].sum())
+    facts.num_rounded = int((rounded & facts.whole).sum())
+
+
+def _check_children(batch: Batch, scheme: Scheme) -> None:
+    """Refuse nodes with more children than the settings allow.
+
+    Raises:
+      TraceError: Names the record.
+    """
+    assert batch.trees is not None
+    role = batch.trees.role
+    for name, most, count in (
+        ("children", scheme.top_k, (role >= 0).sum(axis=1)),
+        ("deterministic children", scheme.num_top, (role == TOP).sum(axis=1)),
+    ):
+        bad = np.flatnonzero(count > most) if most is not None else np.zeros(0, dtype=np.int64)
+        if bad.size:
+            row = int(bad[0])
+            setting = "top_k" if name == "children" else "num_top"
+            raise TraceError(
+                f"record {batch.first_record + int(batch.record[row])}: node"
+                f" {int(batch.trees.node[row])} has {int(count[row])} {name}; the settings say"
+                f" {setting} = {most}"
+            )
 
 
 def _probe_draws(batch: Batch, facts: Facts) -> None:
@@ -275,29 +337,9 @@ def _probe_draws(batch: Batch, facts: Facts) -> None:
     _mark(batch, probes.record[gap > tolerance], MISDRAWN, PROBE, facts)
 
 
-def _repeated(batch: Batch, facts: Facts) -> None:
-    """Equal uniforms within a record, where they are too fine to be equal by chance."""
-    parts = []
-    nodes = np.repeat(np.arange(len(batch.request)), batch.arrays["num_nodes"])
-    for name in ("node_uniform", "probe_uniform", "final_uniform"):
-        values = batch.arrays.get(name)
-        if values is None:
-            continue
-        record = nodes if name != "final_uniform" else np.arange(len(batch.request))
-        kept = np.ones(len(values), dtype=bool)
-        if name == "probe_uniform":
-            kept = batch.arrays["node_role"] == PROBE
-        parts.append((record[kept], values[kept].astype(np.float64)))
-    if not parts:
-        return
-    record, value = (np.concatenate([part[side] for part in parts]) for side in (0, 1))
-    order = np.lexsort((value, record))
-    same = (np.diff(record[order]) == 0) & (np.diff(value[order]) == 0)
-    counts = np.bincount(record).astype(np.float64)
-    pairs = float((counts * (counts - 1.0)).sum() / 2.0)
-    if repeats_p_value(value, value[order][1:][same], pairs) > REPEAT_LEVEL:
-        same[:] = False
-    _mark(batch, record[order][1:][same], REPEATED, -1, facts)
+def _repeated(batch: Batch, tests: Tests | None, facts: Facts) -> None:
+    if "node_uniform" in batch.arrays:
+        _mark(batch, repeated_records(batch, tests), REPEATED, -1, facts)
 
 
 def _mark(batch: Batch, record: NDArray[Any], kind: str, role: int, facts: Facts) -> None:

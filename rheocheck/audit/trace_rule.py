@@ -94,8 +94,55 @@ def node_tests(
     return Tests(order, acceptance, reach, reaching, residual)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Tails:
+    """The draft's law without its best tokens, at each node.
+
+    Attributes:
+      law: [nodes, columns] rows sum to 1; zero rows where the tail is not known or has no mass.
+      total: [nodes] mass of the tail in the draft's law.
+      best: [nodes] smallest mass of the best tokens that were left out; infinite for none.
+      largest: [nodes] largest mass in the tail.
+      known: [nodes] whether the tail is certain: every token with draft mass has a column, and the
+        cut is not between two masses that rounding may have made equal.
+    """
+
+    law: NDArray[np.float64]
+    total: NDArray[np.float64]
+    best: NDArray[np.float64]
+    largest: NDArray[np.float64]
+    known: NDArray[np.bool_]
+
+
+def draft_tails(laws: Laws, num_top: int, rounding: float) -> Tails | None:
+    """Tails of the draft's laws; None where no draft law was recorded.
+
+    Args:
+      laws: At the emitted tokens.
+      num_top: Deterministic children of a node.
+      rounding: Relative rounding of a recorded mass.
+    """
+    if laws.draft is None:
+        return None
+    tail = laws.draft.copy()
+    listed = tail if laws.ids is None else tail[:, :-1]
+    best = np.full(len(tail), np.inf)
+    if num_top:
+        order = np.argsort(-listed, axis=1, kind="stable")[:, :num_top]
+        best = np.take_along_axis(listed, order[:, -1:], axis=1)[:, 0]
+        np.put_along_axis(listed, order, 0.0, axis=1)
+    largest = listed.max(axis=1, initial=0.0)
+    total = tail.sum(axis=1)
+    known = (largest == 0) | (best > largest * (1.0 + 4.0 * rounding))
+    if laws.ids is not None:
+        known &= laws.draft[:, -1] == 0
+    enough = known & (total > _SMALLEST_TAIL)
+    law = np.where(enough[:, None], tail / np.where(enough, total, 1.0)[:, None], 0.0)
+    return Tails(law, total, best, largest, known)
+
+
 def probe_laws(
-    laws: Laws, trees: Trees, num_top: int
+    laws: Laws, trees: Trees, num_top: int, rounding: float = 2.0**-50
 ) -> tuple[NDArray[np.float64] | None, NDArray[np.float64] | None]:
     """Laws of the probes: as verification used them, and as the draft's law gives them.
 
@@ -103,22 +150,19 @@ def probe_laws(
       laws: At the emitted tokens.
       trees: Of the same tokens.
       num_top: Deterministic children of a node.
+      rounding: Relative rounding of a recorded mass.
 
     Returns:
-      Two arrays [emitted, columns], zero rows at nodes without a surviving probe. The first falls
-      back on the second where it was not recorded; both are None where no draft law was.
+      Two arrays [emitted, columns], zero rows at nodes without a surviving probe or with a tail
+      that is not known. The first falls back on the second where it was not recorded; both are None
+      where no draft law was.
     """
     has_probe = (trees.role == PROBE).any(axis=1, keepdims=True)
     given = None if laws.probe is None else np.where(has_probe, laws.probe, 0.0)
-    if laws.draft is None:
+    tails = draft_tails(laws, num_top, rounding)
+    if tails is None:
         return given, None
-    tail = laws.draft.copy()
-    if num_top:
-        best = np.argsort(-tail, axis=1, kind="stable")[:, :num_top]
-        np.put_along_axis(tail, best, 0.0, axis=1)
-    total = tail.sum(axis=1, keepdims=True)
-    enough = has_probe & (total > _SMALLEST_TAIL)
-    drawn = np.where(enough, tail / np.where(total > _SMALLEST_TAIL, total, 1.0), 0.0)
+    drawn = np.where(has_probe, tails.law, 0.0)
     return (drawn if given is None else given), drawn
 
 

@@ -86,9 +86,11 @@ class Seen:
         for kind, violated in facts.violated.items():
             self.violations[kind] += int(violated.sum())
         if facts.role_law is not None and facts.emitted_role is not None:
-            self.role_counts += np.bincount(facts.emitted_role, minlength=len(ROLES))
-            self.role_laws.append(facts.role_law)
-            has_children = facts.emitted_role != BONUS
+            whole = facts.whole
+            assert whole is not None
+            self.role_counts += np.bincount(facts.emitted_role[whole], minlength=len(ROLES))
+            self.role_laws.append(facts.role_law[whole])
+            has_children = whole & (facts.emitted_role != BONUS)
             rate = facts.role_law[has_children, :RESIDUAL].sum(axis=1).clip(0.0, 1.0)
             self.accept += rate_sums(rate, facts.emitted_role[has_children] < RESIDUAL)
         if batch.trees is not None and batch.trees.probes is not None:

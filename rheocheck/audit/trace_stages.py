@@ -8,13 +8,13 @@ from rheocheck.audit.findings import StageFindings, num_p_values
 from rheocheck.audit.localise import replay_of
 from rheocheck.audit.token_stage import TokenRun, token_stage
 from rheocheck.audit.token_statistics import statistics
+from rheocheck.audit.trace_drafts import DRAW_LAW, IMPOSSIBLE, NOT_BEST, PROBE_LAW
 from rheocheck.audit.trace_facts import (
     DECIDED,
     MISDRAWN,
     NODE_LAW,
     NUMERICS,
     OFF_SUPPORT,
-    PROBE_LAW,
     REPEATED,
     SHARED,
 )
@@ -24,6 +24,8 @@ from rheocheck.stats.chi_square import bucket_chi_square
 from rheocheck.stats.pit import uniformity
 from rheocheck.stats.repeats import SHARED_LEVEL, repeats_p_value
 from rheocheck.traces.trees import ROLES
+
+PROBE_KINDS = (IMPOSSIBLE, NOT_BEST, PROBE_LAW, DRAW_LAW, MISDRAWN)
 
 
 def trace_stages(seen: Seen, replay: str) -> list[StageFindings]:
@@ -35,7 +37,7 @@ def trace_stages(seen: Seen, replay: str) -> list[StageFindings]:
         found.append(_draws(seen, replay))
     if seen.role_laws:
         found.append(_roles(seen, replay))
-    if seen.pits or {PROBE_LAW, MISDRAWN} & seen.violations.keys():
+    if seen.pits or set(PROBE_KINDS) & seen.violations.keys():
         found.append(_probe(seen, replay))
     if seen.num_nodes:
         found.append(_whitebox(seen, replay))
@@ -177,7 +179,7 @@ def _probe(seen: Seen, replay: str) -> StageFindings:
     fit = uniformity(pits)
     summary = f"{len(pits):,} surviving probes, by rank under the law they were drawn from"
     stage = _exact(
-        seen, "probe", (PROBE_LAW, MISDRAWN), replay, len(pits), summary,
+        seen, "probe", PROBE_KINDS, replay, len(pits), summary,
         pit_ks_distance=fit.ks, pit_chi_square=fit.chi_square,
         cannot_see="which trees other identities of the probe would have given",
     )  # fmt: skip

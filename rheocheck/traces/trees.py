@@ -133,6 +133,7 @@ class _Nodes:
         self.role = arrays["node_role"]
         slot = arrays.get("node_slot", self.index)
         self._check()
+        self._refuse(np.flatnonzero(slot < 0), "node_slot must be 0 or more")
         # Children of one parent stand together, in the order of their slots.
         self.key = self.record * (int(count.max(initial=0)) + 1) + self.parent
         self.stride = int(count.max(initial=0)) + 1

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rheocheck.audit.trace_facts import DECIDED, NODE_LAW, OFF_SUPPORT, PROBE_LAW, REPEATED
+from rheocheck.audit.trace_drafts import PROBE_LAW
+from rheocheck.audit.trace_facts import DECIDED, NODE_LAW, OFF_SUPPORT, REPEATED
 from rheocheck.audit.trace_record import run_record
 from rheocheck.audit.trace_run import run_trace_audit
 from rheocheck.certificate import Report, StageResult, Verdict

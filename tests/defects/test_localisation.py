@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from rheocheck.audit.pair import load_pair
-from rheocheck.audit.trace_facts import DECIDED, NUMERICS, PROBE_LAW
+from rheocheck.audit.trace_drafts import PROBE_LAW
+from rheocheck.audit.trace_facts import DECIDED, NUMERICS
 from rheocheck.certificate import Verdict
 from tests.audit.small_audit import audit, share_exact_stage
 from tests.cli.test_audit_command import run_command
