@@ -7,18 +7,20 @@ from numpy.typing import NDArray
 
 from rheocheck.audit.drawn_tokens import Drawn, Values
 from rheocheck.audit.token_tests import chi_square_limit
-from rheocheck.stats.serial_pairs import SerialPairs, following_pairs, serial_pairs
+from rheocheck.stats.serial_pairs import SerialPairs, following_pairs
 
 
 @dataclass(slots=True)
 class Pairs:
     """Lag-1 pairs of PIT values along each request.
 
+    A token has a successor unless it ended its text, and its place in a round is chosen by
+    acceptance: so what comes first in a pair need not be uniform, and the test is that of
+    `following_pairs`.
+
     Attributes:
       name: In the report.
-      across_rounds: Only pairs of a round's last token with the first one of the next round. The
-        end of a round is chosen by acceptance, so its token's PIT value is not uniform, and the
-        test is that of `following_pairs`.
+      across_rounds: Only pairs of a round's last token with the first one of the next round.
     """
 
     name: str = "pairs"
@@ -52,17 +54,16 @@ class Pairs:
     def test(self) -> SerialPairs:
         """The test, requests as sequences."""
         if not sum(len(part) for part in self.values):
-            return serial_pairs(np.zeros(0))
+            return following_pairs(np.zeros(0), np.zeros(0))
         place = np.concatenate(self.places)
         order = np.lexsort(place.T[::-1])
         place = place[order]
         values, same = np.concatenate(self.values)[order], _same_request(place)
         if self.across_rounds:
             # The very next round: a trace may lack some.
-            next_one = (np.diff(place[:, 2]) == 1) & (place[1:, 3] == 0)
-            second = np.flatnonzero(same & next_one) + 1
-            return following_pairs(values[second - 1], values[second])
-        return serial_pairs(values, np.concatenate(([0], np.cumsum(~same))))
+            same &= (np.diff(place[:, 2]) == 1) & (place[1:, 3] == 0)
+        second = np.flatnonzero(same) + 1
+        return following_pairs(values[second - 1], values[second])
 
     def detectable(self, level: float) -> float | None:
         """Of the chi-square over the pairs."""
