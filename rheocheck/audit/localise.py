@@ -26,6 +26,9 @@ DEPTH_IS = "accepted tokens before it in its round"
 SMALLEST_EXPECTED = 5.0
 SHOWN = 12
 LARGEST_TOKEN_SET = 16
+# Of a dimension so many categories are kept apart, in the order in which they come; a trace can
+# have millions of requests.
+LARGEST_CATEGORIES = 4096
 # Of a dimension so many categories with violations are shown.
 LARGEST_SHOWN_CATEGORIES = 6
 
@@ -43,6 +46,7 @@ class Localiser:
       sums: (statistic, dimension, category) -> `Sums`.
       token: [2, 2, vocab] by half of the records: observed, expected counts of each token.
       first: By kind, the first violation.
+      kept: (table, statistic or kind, dimension) -> categories that are kept apart.
       origin: (kind, run, request) -> (round, depth, role, node) of its earliest violation; node is
         -1 without trees. What comes later in a request may be a consequence.
     """
@@ -52,6 +56,7 @@ class Localiser:
     sums: dict[tuple[str, str, str], Sums] = field(default_factory=dict)
     token: NDArray[np.float64] | None = None
     first: dict[str, dict[str, Any]] = field(default_factory=dict)
+    kept: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     origin: dict[tuple[str, str, int], tuple[int, int, str, int]] = field(default_factory=dict)
 
     def observe(self, batch: Batch, facts: Facts, run: str) -> None:
@@ -122,9 +127,19 @@ class Localiser:
         }
 
     def _count(self, kind: str, dimension: str, looked: Any, wrong: Any) -> None:
-        for counter, values in ((self.looked, looked), (self.wrong, wrong)):
+        for name, values in (("looked", looked), ("wrong", wrong)):
+            counter = self.looked if name == "looked" else self.wrong
             for value, count in Counter([] if values is None else values.tolist()).items():
-                counter[kind, dimension, str(value)] += count
+                key = kind, dimension, str(value)
+                if key in counter or self._has_room(name, key):
+                    counter[key] += count
+
+    def _has_room(self, table: str, key: tuple[str, str, str]) -> bool:
+        """Whether one more category of this dimension is kept; it is counted if so."""
+        place = table, key[0], key[1]
+        has_room = self.kept[place] < LARGEST_CATEGORIES
+        self.kept[place] += has_room
+        return has_room
 
     def _deviations(self, batch: Batch, facts: Facts, labels: dict[str, Any]) -> None:
         laws = batch.laws
@@ -155,7 +170,8 @@ class Localiser:
         np.add.at(sums, inverse, table)
         for label, row in zip(found.tolist(), sums, strict=True):
             key = (name, dimension, str(label))
-            self.sums[key] = self.sums.get(key, np.zeros(5)) + row
+            if key in self.sums or self._has_room("sums", key):
+                self.sums[key] = self.sums.get(key, np.zeros(5)) + row
 
     def _add_counts(
         self,

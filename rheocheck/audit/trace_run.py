@@ -74,7 +74,7 @@ def _not_checked(seen: Seen, index: Index) -> list[str]:
     """What the trace lacks, and what is therefore not claimed."""
     lacking = ["which trees other identities of a probe would give; models are not run"]
     if not seen.has_draft:
-        lacking.append("no draft laws: draft score, PIT by draft/target, stale draft rows")
+        lacking.append("no draft laws: draft score, PIT by draft/target, drafted children")
     if not seen.distances.tokens:
         lacking.append("verifier's law against plain decoding: laws are taken as the target's")
     elif seen.distances.unjudged:
@@ -91,6 +91,11 @@ def _not_checked(seen: Seen, index: Index) -> list[str]:
         )
     elif REPEATED not in seen.violations:
         lacking.append("no uniforms: single decisions")
+    if seen.role_laws and seen.partial:
+        lacking.append(
+            f"decisions at {seen.partial:,} of {seen.tokens:,} tokens: their laws are not whole, or"
+            " the draft's best tokens are tied"
+        )
     if not seen.alignment.num_rows:
         lacking.append("laws that are stale by a row: no complete laws")
     elif seen.alignment.skipped:

@@ -55,6 +55,7 @@ class Seen:
     pits: list[NDArray[np.float64]] = field(default_factory=list)
     role_counts: NDArray[np.float64] = field(default_factory=lambda: np.zeros(len(ROLES)))
     role_laws: list[NDArray[np.float64]] = field(default_factory=list)
+    partial: int = 0
     num_tests: int = 0
     num_rounded: int = 0
     num_nodes: int = 0
@@ -90,6 +91,7 @@ class Seen:
             assert whole is not None
             self.role_counts += np.bincount(facts.emitted_role[whole], minlength=len(ROLES))
             self.role_laws.append(facts.role_law[whole])
+            self.partial += int((~whole).sum())
             has_children = whole & (facts.emitted_role != BONUS)
             rate = facts.role_law[has_children, :RESIDUAL].sum(axis=1).clip(0.0, 1.0)
             self.accept += rate_sums(rate, facts.emitted_role[has_children] < RESIDUAL)

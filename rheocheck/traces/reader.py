@@ -15,6 +15,9 @@ from rheocheck.traces.laws import Laws, read_laws
 from rheocheck.traces.shards import Piece, read_pieces
 from rheocheck.traces.trees import Trees, read_trees
 
+# Entries of a table, one row a token, as wide as its widest row: beyond it a piece is halved.
+TABLE_ENTRIES = 2**20
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
@@ -73,7 +76,8 @@ def read_batches(index: Index) -> Iterator[Batch]:
       TraceError: At the first record that is not as it must be.
     """
     for piece in read_pieces(index):
-        yield _batch(piece)
+        for part in _narrow(piece):
+            yield _batch(part)
 
 
 def read_record(index: Index, number: int) -> Batch:
@@ -87,7 +91,7 @@ def read_record(index: Index, number: int) -> Batch:
     for piece in read_pieces(index, shard):
         count = len(piece.arrays["request"])
         if piece.first <= row < piece.first + count:
-            return _batch(_alone(piece, row - piece.first))
+            return _batch(_records(piece, row - piece.first, row - piece.first + 1))
     raise shard.error("the record is missing", row)
 
 
@@ -99,22 +103,50 @@ def _shard_of(index: Index, number: int) -> Shard:
     raise TraceError(f"trace {index.folder}: record {number}: records go from 0 to {last}")
 
 
-def _alone(piece: Piece, row: int) -> Piece:
-    """One record of a piece."""
+def _narrow(piece: Piece) -> Iterator[Piece]:
+    """The piece in parts whose tables stay small: a table is as wide as its widest row.
+
+    One node with thousands of children, or one long list of a law, would widen the rows of all
+    others. Halving leaves it among few.
+    """
+    arrays, count = piece.arrays, len(piece.arrays["request"])
+    width = max(1, _most_children(arrays))
+    for name in ("target_size", "draft_size"):
+        width = max(width, int(arrays[name].max(initial=0)) if name in arrays else 1)
+    if count == 1 or len(arrays["token"]) * width <= TABLE_ENTRIES:
+        yield piece
+        return
+    yield from _narrow(_records(piece, 0, count // 2))
+    yield from _narrow(_records(piece, count // 2, count))
+
+
+def _most_children(arrays: dict[str, NDArray[Any]]) -> int:
+    """Most drafted nodes under one parent."""
+    if "num_nodes" not in arrays or not len(arrays["node_parent"]):
+        return 0
+    record = np.repeat(np.arange(len(arrays["num_nodes"])), arrays["num_nodes"])
+    order = np.lexsort((arrays["node_parent"], record))
+    record, parent = record[order], arrays["node_parent"][order]
+    new = np.flatnonzero((np.diff(record) != 0) | (np.diff(parent) != 0)) + 1
+    return int(np.diff(np.concatenate([[0], new, [len(record)]])).max())
+
+
+def _records(piece: Piece, first: int, last: int) -> Piece:
+    """Records first to last - 1 of a piece."""
     arrays = piece.arrays
     tokens = np.concatenate([[0], np.cumsum(arrays["num_tokens"])])
-    bounds = {Axis.RECORD: (row, row + 1), Axis.TOKEN: (tokens[row], tokens[row + 1])}
+    bounds = {Axis.RECORD: (first, last), Axis.TOKEN: (tokens[first], tokens[last])}
     if "num_nodes" in arrays:
         nodes = np.concatenate([[0], np.cumsum(arrays["num_nodes"])])
-        bounds[Axis.NODE] = (nodes[row], nodes[row + 1])
+        bounds[Axis.NODE] = (nodes[first], nodes[last])
     for axis, name in ((Axis.TARGET, "target_size"), (Axis.DRAFT, "draft_size")):
         if name in arrays:
             entries = np.concatenate([[0], np.cumsum(arrays[name])])
-            bounds[axis] = (entries[tokens[row]], entries[tokens[row + 1]])
+            bounds[axis] = (entries[tokens[first]], entries[tokens[last]])
     cut = {
         name: array[slice(*map(int, bounds[FIELDS[name].axis]))] for name, array in arrays.items()
     }
-    return Piece(piece.shard, piece.vocab, piece.first + row, cut)
+    return Piece(piece.shard, piece.vocab, piece.first + first, cut)
 
 
 def _batch(piece: Piece) -> Batch:
