@@ -30,7 +30,7 @@ from rheocheck.stats.scores import (
     score_moments,
     surprisal,
 )
-from rheocheck.stats.serial_pairs import serial_pairs
+from rheocheck.stats.serial_pairs import following_pairs, serial_pairs
 from rheocheck.stats.stale import detect_shift
 from rheocheck.stats.token_calibration import token_calibration
 from rheocheck.stats.tolerant import tolerant_bound
@@ -155,6 +155,7 @@ class ManyContexts(Family):
             ("token_calibration.token_calibration", "token_calibration.poisson_log_p"),
         ),
         "lag-1 pairs": Case("limit", ("serial_pairs.serial_pairs",)),
+        "pairs after any value": Case("limit", ("serial_pairs.following_pairs",)),
         "tolerant lower bound": Case("bound", ("tolerant.tolerant_bound",)),
         "PIT by draft/target, KS": Case("exact", ("pit.uniformity", "pit.draft_target_order")),
         "PIT by draft/target, Anderson-Darling": Case(
@@ -285,6 +286,7 @@ class ManyContexts(Family):
             "accept rate, normal": self.accept_sums(rng).normal_p,
             "per-token calibration": token_calibration(counts, expected, squares, 1e-2).p_value,
             "lag-1 pairs": serial_pairs(ratio_pit).p_value,
+            "pairs after any value": following_pairs(ratio_pit[:-1], ratio_pit[1:]).p_value,
             "tolerant lower bound": miss(
                 lambda alpha: tolerant_bound(inside, mass[rows], alpha).lower > 0.0
             ),
