@@ -57,6 +57,20 @@ class RoundUniforms:
     final: Float64[Tensor, " batch"]
 
 
+def check_keys(config: SpeculationConfig) -> None:
+    """Refuse a scheme whose nodes have no random keys of their own.
+
+    Raises:
+      InputError: A depth or a top_k out of range.
+    """
+    if config.depth > MAX_LAYER or config.top_k + config.num_probes > MAX_TOP_K + 1:
+        raise InputError(
+            f"depth = {config.depth}, top_k = {config.top_k}, num_probes = {config.num_probes}: a "
+            f"node's random key holds depth up to {MAX_LAYER} and top_k + num_probes - 1 up to "
+            f"{MAX_TOP_K}"
+        )
+
+
 def round_uniforms(
     seed: int,
     request: Int64[Tensor, " batch"],
@@ -81,12 +95,7 @@ def round_uniforms(
     Raises:
       InputError: A seed, counter, depth or top_k out of range.
     """
-    if config.depth > MAX_LAYER or config.top_k + config.num_probes > MAX_TOP_K + 1:
-        raise InputError(
-            f"depth = {config.depth}, top_k = {config.top_k}, num_probes = {config.num_probes}: a "
-            f"node's random key holds depth up to {MAX_LAYER} and top_k + num_probes - 1 up to "
-            f"{MAX_TOP_K}"
-        )
+    check_keys(config)
     if check:
         _check_counter(request, "request")
         _check_counter(round_index, "round_index")

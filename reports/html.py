@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from rheocheck.certificate import Report, Verdict
 from rheocheck.reports.figures import Figure, figures
+from rheocheck.text import visible
 
 VERDICT_TEXT: dict[Verdict, str] = {
     Verdict.CERTIFIED: "Every claim below is proved or bounded at the stated level.",
@@ -34,6 +35,7 @@ def render_html(report: Report) -> str:
         autoescape=select_autoescape(["html", "j2"], default=True),
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_visible,
     )
     environment.filters["number"] = number
     environment.filters["value"] = value
@@ -44,6 +46,16 @@ def render_html(report: Report) -> str:
         figures=[_embed(figure) for figure in figures(report)],
         shown=_shown_details(report),
     )
+
+
+def _visible(given: Any) -> Any:
+    """Text of a page: what would act on a reader's terminal, or turn the line around, is shown.
+
+    What is markup already, such as a figure, stays.
+    """
+    if not isinstance(given, str) or isinstance(given, Markup):
+        return given
+    return visible(given, keep="\n\t")
 
 
 def number(given: float | int | None) -> str:

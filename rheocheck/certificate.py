@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import PydanticSerializationError
 
 SCHEMA_VERSION = 1
 
@@ -94,8 +95,27 @@ class Report(BaseModel):
     seconds: float | None = None
 
     def write_json(self, path: Path) -> None:
-        """Write the report to `path` as indented JSON without NaN or infinity."""
-        path.write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        """Write the report to `path` as indented JSON without NaN or infinity.
+
+        Bytes of a path that are no UTF-8 are shown by their codes.
+        """
+        try:
+            text = self.model_dump_json(indent=2)
+        except PydanticSerializationError:
+            shown = type(self).model_validate(_encodable(self.model_dump()))
+            text = shown.model_dump_json(indent=2)
+        path.write_text(text + "\n", encoding="utf-8")
+
+
+def _encodable(value: Any) -> Any:
+    """The value with lone surrogates, which UTF-8 cannot write, shown by their codes."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_encodable(item) for item in value]
+    return value
 
 
 def overall_verdict(stages: Iterable[StageResult], required: Iterable[str]) -> Verdict:

@@ -20,6 +20,7 @@ from rheocheck.audit.digests import sha256_of
 from rheocheck.audit.findings import StageFindings
 from rheocheck.audit.settings import AuditSettings
 from rheocheck.errors import InputError
+from rheocheck.text import exactly
 
 SCHEMA_VERSION = 1
 # Scores whose e-values are carried, by name and by their key in the sampled stage's rows.
@@ -107,7 +108,7 @@ def read_carry(path: Path, claim: dict[str, Any]) -> Carry:
         return Carry(claim)
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"carry {path}: cannot be read ({error})") from None
     if not isinstance(values, dict) or "schema_version" not in values:
         raise InputError(f"carry {path}: not a carry file")
@@ -161,7 +162,7 @@ def carried(sampled: StageFindings, carry: Carry, seed: int) -> tuple[StageFindi
       carry with this run.
     """
     log_e = {
-        f"{name} T={row['temperature']:g}": float(row[f"{key}_log_e"])
+        f"{name} T={exactly(row['temperature'])}": float(row[f"{key}_log_e"])
         for row in sampled.result.details["per_temperature"]
         for name, key in CARRIED_SCORES
     }

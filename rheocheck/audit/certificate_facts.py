@@ -5,7 +5,6 @@ counts, a setting that is not the certificate's: each is a problem, whoever seal
 """
 
 from collections.abc import Iterator
-from fractions import Fraction
 from typing import Any
 
 from rheocheck.audit.controls import controls_json, controls_text
@@ -24,6 +23,7 @@ from rheocheck.audit.instance_certificate import CertificateFile
 from rheocheck.certificate import Verdict, overall_verdict
 from rheocheck.reference.edge_cases import EDGE_CASES
 from rheocheck.reference.families import EDGE_GROUP
+from rheocheck.text import as_fraction
 
 _COUNTS = (
     "num_instances", "num_classes", "num_eager_instances", "num_eager_paths", "num_disagreements",
@@ -57,7 +57,7 @@ def group_totals(rows: Any) -> list[GroupTotals] | None:
     found = []
     for row in rows:
         try:
-            totals = GroupTotals(row["name"], worst_defect=Fraction(row["worst_defect"]))
+            totals = GroupTotals(row["name"], worst_defect=as_fraction(row["worst_defect"]))
             for name in _COUNTS:
                 setattr(totals, name, row[name])
             if totals.as_json() != row:

@@ -14,6 +14,7 @@ from rheocheck.audit.settings import FEWEST_PROMPTS, AuditSettings
 from rheocheck.audit.tasks import PROMPTS_PER_TASK, Task, TaskFindings, run_tasks
 from rheocheck.audit.token_power import NAMED_TV
 from rheocheck.config import SpeculationConfig
+from rheocheck.text import exactly
 
 ProgressCallback: TypeAlias = Callable[[str, int, int], None]
 # Nothing rests on the acceptance table but a reader's interest; a deep run need not deepen it.
@@ -62,7 +63,9 @@ def decoding_runs(
     names = {config: name for name, config in schemes.items()}
     audited = names.get(settings.config, f"as audited ({settings.config.rule})")
     runs = [
-        DecodingRun(f"audit T={value:g}", audited, settings.config, value, True, num_prompts, extra)
+        DecodingRun(
+            f"audit T={exactly(value)}", audited, settings.config, value, True, num_prompts, extra
+        )
         for value, extra in zip(
             settings.temperatures, more or [0] * len(settings.temperatures), strict=True
         )
@@ -70,7 +73,7 @@ def decoding_runs(
     first = settings.temperatures[0]
     compared = min(num_prompts, COMPARED_PROMPTS)
     runs += [
-        DecodingRun(f"{name} T={first:g}", name, config, first, False, compared)
+        DecodingRun(f"{name} T={exactly(first)}", name, config, first, False, compared)
         for name, config in schemes.items()
         if settings.compare_schemes and config != settings.config
     ]

@@ -24,6 +24,7 @@ from rheocheck.audit.numerics_judgement import TOLERANCE, Judged, NumericsRun, j
 from rheocheck.audit.numerics_report import null_rows, numerics_plot, sentence, temperature_row
 from rheocheck.audit.settings import DEFAULT_CERTIFIED_TV
 from rheocheck.certificate import StageResult, Verdict
+from rheocheck.text import exactly
 
 
 def numerics_stage(
@@ -84,7 +85,7 @@ def numerics_stage(
             },
         ),
         {
-            f"mean above floor T={run.temperature:g}": item.p_value
+            f"mean above floor T={exactly(run.temperature)}": item.p_value
             for run, item in zip(runs, judged, strict=True)
             if item.p_value is not None
         },

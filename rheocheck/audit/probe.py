@@ -23,6 +23,7 @@ from rheocheck.gpu.expansion import Role
 from rheocheck.stats.betting import mean_upper_bound, units_needed
 from rheocheck.stats.pit import NUM_BINS, ecdf_band, uniformity
 from rheocheck.stats.power import chi_square_detectable, chi_square_power
+from rheocheck.text import exactly
 
 ALPHA = 0.01
 # Share of probes whose survival may depend on identity before the stage stops certifying; 44
@@ -114,7 +115,7 @@ def probe_stage(runs: Sequence[ProbeRun], has_probes: bool, replay: str) -> Stag
     witness: dict[str, Any] | None = None
     for run in runs:
         fit = uniformity(run.pits)
-        p_values[f"PIT T={run.temperature:g}"] = fit.p_value
+        p_values[f"PIT T={exactly(run.temperature)}"] = fit.p_value
         broken = [finding for finding in run.regrown if finding.violation is not None]
         # A prompt most of whose trees are within rounding has shown little and does not count.
         shown = [f for f in run.regrown if 2 * f.num_rounded <= f.num_outcomes]

@@ -81,6 +81,8 @@ def _parse(line: str, number: int, name: str) -> str:
         value = json.loads(line) if line.strip() else ""
     except json.JSONDecodeError as error:
         raise InputError(f"{name}, line {number}: {shown!r} is no JSON ({error.msg})") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{name}, line {number}: {shown!r} is no JSON ({error})") from None
     if isinstance(value, dict):
         value = value.get("prompt", value.get("text"))
     if not isinstance(value, str):

@@ -191,5 +191,5 @@ def _line(value: Any) -> str:
 def _parsed(line: str) -> Any:
     try:
         return json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None

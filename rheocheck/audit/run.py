@@ -44,6 +44,7 @@ from rheocheck.audit.trace_saving import localisation, prepare_folder, save_part
 from rheocheck.audit.whitebox import WhiteboxRun, whitebox_stage
 from rheocheck.certificate import Report, StageResult, Verdict, environment
 from rheocheck.errors import InputError
+from rheocheck.gpu.randomness import check_keys
 from rheocheck.models.registry import Pair
 
 
@@ -79,6 +80,7 @@ def _run_audit(
     notice: Notice | None,
 ) -> Report:
     started = time.perf_counter()
+    check_keys(settings.config)
     prepare_folder(settings.save_trace)
     source = PairSource.of(settings)
     texts, num_prompts = prompts_of(settings)

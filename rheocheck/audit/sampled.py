@@ -12,6 +12,7 @@ from rheocheck.audit.emissions import EmissionFindings
 from rheocheck.audit.findings import StageFindings
 from rheocheck.audit.token_stage import TokenRun, token_stage
 from rheocheck.certificate import Verdict
+from rheocheck.text import exactly
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ def sampled_stage(runs: Sequence[SampledRun], other_tests: int, replay: str) -> 
 def _token_run(run: SampledRun) -> TokenRun:
     found = run.emissions
     return TokenRun(
-        label=f" T={run.temperature:g}",
+        label=f" T={exactly(run.temperature)}",
         temperature=run.temperature,
         num_tokens=found.num_tokens,
         statistics=found.statistics,

@@ -1,7 +1,6 @@
 """Settings of one audit, validated once."""
 
 import math
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from pydantic import Field, field_validator
 from rheocheck.config import Rule, Settings, SpeculationConfig
 from rheocheck.errors import ConfigError
 from rheocheck.stats.betting import units_needed
+from rheocheck.text import exactly, shell_word
 
 DEFAULT_TEMPERATURES = (1.0, 0.7)
 # Mean total variation that the white box certifies, by default and deep, and its error probability.
@@ -89,7 +89,9 @@ class AuditSettings(Settings):
             # At temperature 0 every law is a point mass: greedy identity, not losslessness, is at
             # stake there, and each statistic below would be constant.
             if not 0.0 < value < float("inf"):
-                raise ValueError(f"temperature {index} must be positive and finite")
+                raise ValueError(
+                    f"temperature {value:g} (number {index + 1}) must be positive and finite"
+                )
         if len(set(values)) != len(values):
             raise ValueError("a temperature is given twice")
         return values
@@ -112,13 +114,13 @@ class AuditSettings(Settings):
         words = ["rheocheck audit", f"--model {self.model}"]
         for name in ("target", "draft", "prompts"):
             if getattr(self, name) is not None:
-                words.append(f"--{name} {shlex.quote(str(getattr(self, name)))}")
+                words.append(f"--{name} {shell_word(str(getattr(self, name)))}")
         if self.num_prompts is not None:
             words.append(f"--num-prompts {self.num_prompts}")
-        words.append(f"--certify {_exactly(self.certify)}")
+        words.append(f"--certify {exactly(self.certify)}")
         if self.detect is not None:
-            words.append(f"--detect {_exactly(self.detect)} --token-cap {self.token_cap}")
-        words += [f"--temperature {_exactly(value)}" for value in self.temperatures]
+            words.append(f"--detect {exactly(self.detect)} --token-cap {self.token_cap}")
+        words += [f"--temperature {exactly(value)}" for value in self.temperatures]
         words += [
             f"--top-k {self.config.top_k} --num-top {self.config.num_top}",
             f"--budget {self.config.budget} --depth {self.config.depth}",
@@ -138,9 +140,3 @@ def make_config(**values: Any) -> SpeculationConfig:
     if rule not in ("rheo", "rrsw", "onehot"):
         raise ConfigError(f"rule = {rule!r}: must be one of rheo, rrsw, onehot")
     return SpeculationConfig(**values)
-
-
-def _exactly(value: float) -> str:
-    """A number that reads back as the same float."""
-    short = f"{value:g}"
-    return short if float(short) == value else repr(value)

@@ -4,7 +4,6 @@ A trace is what its writer says it is, so nothing here is CERTIFIED: a trace can
 otherwise be found without one, at a stated power.
 """
 
-import shlex
 import time
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from rheocheck.audit.trace_numerics import PLAIN_NOISE
 from rheocheck.audit.trace_seen import Seen
 from rheocheck.audit.trace_stages import trace_stages
 from rheocheck.certificate import Report, Verdict, environment, overall_verdict
+from rheocheck.text import shell_word
 from rheocheck.traces.index import Index
 from rheocheck.traces.reader import open_trace, read_batches
 
@@ -43,7 +43,7 @@ def run_trace_audit(path: Path, seed: int = 0) -> Report:
         settings = index.runs[batch.run]
         seen.observe(batch, batch_facts(batch, settings), _run_name(index, batch.run), settings)
     seen.check_places()
-    replay = f"rheocheck audit --trace {shlex.quote(str(path))} --seed {seed}"
+    replay = f"rheocheck audit --trace {shell_word(str(path))} --seed {seed}"
     stages = settle(trace_stages(seen, replay))
     verdict = overall_verdict(stages, ["support", "sampled"])
     suspicious = verdict in (Verdict.LOSSY, Verdict.SUSPECT)

@@ -1,6 +1,5 @@
 """What an audit of models makes of its own traces: one to keep, and where a fault sits."""
 
-import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from rheocheck.audit.trace_numerics import PLAIN_NOISE
 from rheocheck.audit.trace_recorder import LARGEST_FLOAT64, TraceRecorder, join_parts, part_folder
 from rheocheck.certificate import StageResult, Verdict, environment
 from rheocheck.errors import InputError, TraceError
+from rheocheck.text import shell_word
 from rheocheck.traces.reader import open_trace, read_batches
 
 
@@ -139,7 +139,7 @@ def localisation(
         limits = _limits(stages)
         for (run, found), limit in zip(numerics.items(), limits, strict=False):
             _note_numerics(whole, run, found, limit)
-    replay = None if save is None else f"rheocheck audit --trace {shlex.quote(str(save))}"
+    replay = None if save is None else f"rheocheck audit --trace {shell_word(str(save))}"
     return {
         "stages": [
             {

@@ -18,6 +18,7 @@ from rheocheck.errors import BudgetExceededError
 from rheocheck.parallel import in_order
 from rheocheck.reference.defect import lossless_defect
 from rheocheck.reference.round_law import Method, RoundLaw, round_law
+from rheocheck.text import as_fraction
 
 POINTS_PER_SHAPE = 20
 _MAX_EAGER_PATHS = 2_000
@@ -142,7 +143,7 @@ def _compare_totals(
     statistic = 0.0
     if isinstance(witness, dict):
         try:
-            statistic = float(Fraction(str(witness.get("defect"))))
+            statistic = float(as_fraction(str(witness.get("defect"))))
         except (ValueError, ZeroDivisionError):
             found.problems.append("the witness of the all-laws stage has no defect")
     stated = {

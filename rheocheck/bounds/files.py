@@ -23,6 +23,7 @@ import numpy as np
 from rheocheck.bounds.growth import Path as TokenPath
 from rheocheck.bounds.laws import DraftLike, LawLike
 from rheocheck.errors import InputError
+from rheocheck.text import as_fraction
 
 Node = tuple[LawLike, DraftLike]
 
@@ -113,6 +114,8 @@ def _json(path: Path) -> Any:
         raise InputError(f"{path}: byte {error.start} is no UTF-8") from None
     except json.JSONDecodeError as error:
         raise InputError(f"{path}, line {error.lineno}: no JSON ({error.msg})") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: no JSON that can be read ({error})") from None
 
 
 def _member(item: Any, place: str, names: tuple[str, ...]) -> dict[str, Any]:
@@ -141,8 +144,8 @@ def _law(value: Any, place: str) -> list[Any]:
 def _mass(value: Any, place: str) -> Fraction | int | float:
     if isinstance(value, str):
         try:
-            return Fraction(value)
-        except (ValueError, ZeroDivisionError):
+            return as_fraction(value)
+        except ValueError:
             raise InputError(f'{place} is {value!r}; required: a number such as "1/3"') from None
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InputError(f"{place} is {_shown(value)}; required: a number")
@@ -151,7 +154,7 @@ def _mass(value: Any, place: str) -> Fraction | int | float:
 
 def _path_key(text: str, place: str) -> str:
     parts = text.split(",") if text not in ("", "*") else []
-    if not all(part.strip().isdigit() for part in parts):
+    if not all(part.strip().isascii() and part.strip().isdigit() for part in parts):
         raise InputError(f'{place} has the path {text!r}; required: tokens such as "2,0"')
     return text if text in ("", "*") else ",".join(str(int(part)) for part in parts)
 

@@ -17,11 +17,14 @@ from rheocheck.cli.certify import certify
 from rheocheck.cli.check_certificate import check_certificate
 from rheocheck.errors import RheocheckError
 
+# Of typer, as shells count an interrupt.
+INTERRUPTED_EXIT_CODE = 130
+
 app = typer.Typer(
     name="rheocheck",
     help="Proves that a speculative-decoding sampler is lossless, or shows where it is not.",
     epilog="Exit codes: 0 certified or no evidence, 1 lossy, 2 usage or input error, 3 suspect or "
-    "inconclusive.",
+    "inconclusive, 130 interrupted.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -62,7 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
       arguments: Words after the program's name; None takes them from the process.
 
     Raises:
-      SystemExit: Always. 0, 1 and 3 are verdicts, 2 is a usage or input error; a RheocheckError is
+      SystemExit: Always. 0, 1 and 3 are verdicts, 2 is a usage or input error, 130 an interrupt; a
+        RheocheckError is
         one paragraph on standard error, without a traceback. An exception that nobody foresaw
         shows its traceback and exits with 3, inconclusive. A reader of the output that leaves early
         (`| head -1`) changes neither files nor exit code.
@@ -73,6 +77,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tolerant_streams():
         try:
             app(args=None if arguments is None else list(arguments))
+        except SystemExit as left:
+            if left.code == INTERRUPTED_EXIT_CODE:
+                print_error("interrupted; nothing was concluded")
+            raise
         except RheocheckError as error:
             print_error(str(error))
             sys.exit(INPUT_ERROR_EXIT_CODE)

@@ -46,7 +46,9 @@ def audit(
 
     Example: rheocheck audit --num-prompts 500 --json audit.json --html audit.html
     """
-    check_outputs([json_file, html_file, carry], [prompts, trace])
+    # A trace may be given by its index.
+    folder = None if trace is None else trace if trace.is_dir() else trace.parent
+    check_outputs([json_file, html_file, carry], [prompts, folder, target, draft, save_trace])
     if trace is not None:
         given = [name for name in context.params if _is_given(context, name)]
         audit_trace(trace, record, seed, json_file, html_file, given)

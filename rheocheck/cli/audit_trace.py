@@ -35,6 +35,8 @@ def audit_trace(
         if name not in allowed:
             option = name.replace("_", "-")
             raise InputError(f"--{option} has no effect with --trace, which runs no model")
+    if not 0 <= seed < 2**63:
+        raise InputError(f"--seed {seed}: must be from 0 to 2^63 - 1")
     if record is not None and record < 0:
         raise InputError(f"--record {record}: must be 0 or more")
     if record is None:
@@ -63,5 +65,5 @@ def finish(report: Report, json_file: Path | None, html_file: Path | None) -> No
     if html_file is not None:
         from rheocheck.reports import render_html
 
-        html_file.write_text(render_html(report), encoding="utf-8")
+        html_file.write_text(render_html(report), encoding="utf-8", errors="backslashreplace")
     raise typer.Exit(EXIT_CODES[report.verdict])

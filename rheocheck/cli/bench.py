@@ -1,7 +1,6 @@
 """`rheocheck bench`: where the time of a round goes, on random laws and with a real pair."""
 
 import importlib.util
-import shlex
 import time
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import typer
 
 from rheocheck.certificate import EXIT_CODES, Report, StageResult, Verdict, environment
 from rheocheck.errors import InputError
+from rheocheck.text import shell_word
 
 
 def bench(
@@ -62,7 +62,7 @@ def bench(
         "temperature": temperature, "num-prompts": num_prompts, "model": model, "seed": seed,
     }  # fmt: skip
     words = [str(word) for name, value in settings.items() for word in (f"--{name}", value)]
-    replay = shlex.join(["rheocheck", "bench", *words])
+    replay = " ".join(["rheocheck bench", *map(shell_word, words)])
     started = time.perf_counter()
     stages = _run(settings, config, sampling, replay)
     from rheocheck.bench.stages import peak_memory

@@ -104,7 +104,8 @@ def span(text: str) -> tuple[int, int]:
       InputError: Anything else.
     """
     low, _, high = text.partition("-")
-    if not low.isdigit() or not (high or low).isdigit() or not 1 <= int(low) <= int(high or low):
+    is_range = text.isascii() and low.isdigit() and (high or low).isdigit()
+    if not is_range or not 1 <= int(low) <= int(high or low):
         raise InputError(
             f"vocab = {text!r}; required: a number such as 50, or a range such as 6-50"
         )

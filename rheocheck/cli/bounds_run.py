@@ -1,7 +1,6 @@
 """One run of a `rheocheck bounds` command: models, progress, report, exit."""
 
 import importlib.util
-import shlex
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from rheocheck.cli.bounds_options import positive
 from rheocheck.cli.options import checked_seed
 from rheocheck.cli.outputs import check_outputs
 from rheocheck.errors import InputError
+from rheocheck.text import shell_word
 
 if TYPE_CHECKING:
     from rheocheck.bounds.real import RealRun
@@ -60,7 +60,7 @@ class Run:
         for name, value in (self.options | {"seed": self.seed}).items():
             for item in value if isinstance(value, list) else [value]:
                 words += [] if item is None else [f"--{name}", str(item)]
-        return shlex.join(words)
+        return " ".join(map(shell_word, words))
 
     def bars(self) -> Any:
         """Progress bars on standard error."""

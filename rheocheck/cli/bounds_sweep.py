@@ -71,7 +71,7 @@ class SweepRequest:
         if text is None:
             return default
         low, _, high = text.partition("-")
-        if not low.isdigit() or not (high or low).isdigit():
+        if not text.isascii() or not low.isdigit() or not (high or low).isdigit():
             raise InputError(f"--vocab is {text!r}; required: a number, or a range such as 6-50")
         return int(low), int(high or low)
 

@@ -6,7 +6,8 @@ from typing import Any
 from rich.table import Table
 
 from rheocheck.certificate import Report, StageResult, Verdict
-from rheocheck.cli.console import make_table, print_table, printable
+from rheocheck.cli.console import make_table, print_table
+from rheocheck.text import visible
 
 _COLOURS = {Verdict.CERTIFIED: "green", Verdict.LOSSY: "red", Verdict.NO_EVIDENCE: "green"}
 # Fractions longer than this are shown as decimals.
@@ -153,7 +154,7 @@ def print_verdicts(report: Report, console: Any) -> None:
     for claim in report.claims:
         console.print(f"Claim: {claim}", markup=False, soft_wrap=True)
     colour = _COLOURS.get(report.verdict, "yellow")
-    replay = printable(report.stages[0].replay or "")
+    replay = visible(report.stages[0].replay or "")
     console.print(
         f"Verdict: [bold {colour}]{report.verdict.name}[/] in {report.seconds or 0:.1f} s"
     )

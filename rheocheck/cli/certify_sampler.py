@@ -8,6 +8,7 @@ from pathlib import Path
 from rheocheck.certificate import Report, Verdict, environment
 from rheocheck.errors import InputError
 from rheocheck.parallel import num_processes
+from rheocheck.text import as_fraction
 
 
 def certify_sampler(
@@ -157,8 +158,8 @@ def _print(report: Report) -> None:
 
 def _as_fraction(text: str) -> Fraction:
     try:
-        return Fraction(text)
-    except (ValueError, ZeroDivisionError):
+        return as_fraction(text)
+    except ValueError:
         raise InputError(
             f"--tolerance is {text!r}; required: a fraction or a decimal, such as 1/1000 or 1e-12"
         ) from None

@@ -2,7 +2,6 @@
 
 import math
 import sys
-import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
@@ -16,6 +15,7 @@ from rich.text import Text
 
 from rheocheck.certificate import Report, StageResult, Verdict
 from rheocheck.cli.localisation import print_localisation
+from rheocheck.text import visible
 
 ProgressCallback: TypeAlias = Callable[[str, int, int], None]
 """Called with (what is being done, units done, units in all)."""
@@ -34,18 +34,10 @@ _NARROWEST_WORDS = 12
 def printable(text: str) -> str:
     """`text` with every character that could act on a terminal written as an escape sequence.
 
-    Model output is arbitrary: control characters, bidirectional overrides and lone surrogates are
-    shown by their code, a backslash is doubled so that the result is unambiguous.
+    Model output is arbitrary: see `visible`. A backslash is doubled so that the result is
+    unambiguous; a replay line, which is made of visible characters, goes through `visible` alone.
     """
-    shown = []
-    for character in text:
-        if character == "\\":
-            shown.append("\\\\")
-        elif unicodedata.category(character)[0] in "CZ" and character != " ":
-            shown.append(character.encode("unicode_escape").decode("ascii"))
-        else:
-            shown.append(character)
-    return "".join(shown)
+    return visible(text.replace("\\", "\\\\"))
 
 
 def format_number(value: float | int | None) -> str:
@@ -152,7 +144,7 @@ def _print_stage(stage: StageResult, console: Console) -> None:
             _print_witness(witness, console)
         if stage.replay:
             console.print(
-                f"  replay: {escape(printable(stage.replay))}", highlight=False, soft_wrap=True
+                f"  replay: {escape(visible(stage.replay))}", highlight=False, soft_wrap=True
             )
 
 

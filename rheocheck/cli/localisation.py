@@ -5,6 +5,8 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
+from rheocheck.text import visible
+
 
 def print_localisation(found: dict[str, Any], console: Console) -> None:
     """Violations by category, the largest deviations, the token set, and the replay of one."""
@@ -51,6 +53,7 @@ def print_localisation(found: dict[str, Any], console: Console) -> None:
     if found.get("refused"):
         line(f"  rounds that are malformed: {found['refused']}")
     if found["replay"]:
-        line(f"  replay: {found['replay']}")
+        shown = escape(visible(found["replay"]))
+        console.print(f"  replay: {shown}", highlight=False, soft_wrap=True)
     else:
         line("  --save-trace DIR keeps the rounds, to look at one by itself")

@@ -13,17 +13,26 @@ def check_outputs(paths: Iterable[Path | None], inputs: Iterable[Path | None] = 
     Args:
       paths: Where files will be written; None is skipped. What is there is not changed, and what
         is not there is not left there.
-      inputs: Files that the command reads and must not write over.
+      inputs: Files that the command reads and must not write over, and folders of such files.
 
     Raises:
       InputError: A folder that does not exist or may not be written to, a path that is a folder, a
-        file that may not be written, or one path given twice.
+        file that may not be written, one path given twice, or a path within a folder that is
+        read.
     """
-    used = {os.path.realpath(path) for path in inputs if path is not None}
+    read = [Path(os.path.realpath(path)) for path in inputs if path is not None]
+    used = {str(path) for path in read}
     for path in paths:
         if path is None:
             continue
+        if str(path) == "-":
+            raise InputError("- is no file to write; for standard output give /dev/stdout")
         place = os.path.realpath(path)
+        for source in read:
+            if source.is_dir() and source in Path(place).parents:
+                raise InputError(f"{path} lies in {source}, which is read; write elsewhere")
+            if source.is_file() and os.path.exists(place) and os.path.samefile(source, place):
+                raise InputError(f"{path} is {source}, which is read; write elsewhere")
         if place in used and place != os.devnull:
             raise InputError(f"{path} was given twice; required: a file of its own to write")
         used.add(place)

@@ -1,6 +1,5 @@
 """Stopping a command and going on: what is done is kept, and the way on is printed."""
 
-import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ import typer
 from rheocheck.audit.resume import Journal
 from rheocheck.certificate import EXIT_CODES, Verdict
 from rheocheck.errors import InputError
+from rheocheck.text import shell_word
 
 DEFAULT_FILE = "rheocheck-{command}-{run}.resume"
 
@@ -56,5 +56,5 @@ def _farewell(journal: Journal, run: dict[str, Any], path: Path | None, words: l
             return f"rheocheck: interrupted; what is done cannot be kept in {path}: {error}\n"
     return (
         f"rheocheck: interrupted; {len(journal)} parts are done and kept in {path}. Go on with: "
-        f"{shlex.join([*words, '--resume', str(path)])}\n"
+        f"{' '.join(map(shell_word, [*words, '--resume', str(path)]))}\n"
     )

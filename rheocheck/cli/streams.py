@@ -1,5 +1,6 @@
 """Standard output that may be closed by its reader, as in `rheocheck certify | head -1`."""
 
+import io
 import os
 import sys
 from collections.abc import Iterator
@@ -55,6 +56,10 @@ def _silence(stream: TextIO, error: OSError) -> None:
 def tolerant_streams() -> Iterator[None]:
     """Let the block outlive the readers of standard output and standard error."""
     before = sys.stdout, sys.stderr
+    for stream in before:
+        # What the terminal's encoding lacks is shown by its code; it changes no verdict.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     # Either is None where the process was started without it.
     if sys.stdout is not None:
         sys.stdout = cast(TextIO, _Tolerant(sys.stdout))

@@ -252,7 +252,7 @@ def has_all_shards(index: Path) -> bool:
     """Whether an index of shards is there, and every shard that it names."""
     try:
         shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError):
         return False
     return bool(shards) and all((index.parent / str(shard)).is_file() for shard in shards)
 
@@ -266,7 +266,7 @@ def end_of_sequence_tokens(folder: Path, vocab_size: int) -> tuple[int, ...]:
     for name in ("generation_config.json", "config.json"):
         try:
             value = json.loads((folder / name).read_text(encoding="utf-8")).get("eos_token_id")
-        except (OSError, ValueError, AttributeError):
+        except (OSError, ValueError, AttributeError, RecursionError):
             continue
         if value is None:
             continue

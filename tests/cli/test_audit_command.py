@@ -146,7 +146,7 @@ def test_text_json_and_page_say_the_same_and_escape_what_models_say(
         (["--top-k", "0"], "top_k = 0"),
         (["--budget", "-1"], "budget = -1"),
         (["--rule", "best"], "rule = 'best'"),
-        (["--temperature", "0"], "temperature 0 must be positive"),
+        (["--temperature", "0"], "temperature 0 (number 1) must be positive"),
         (["--device", "abacus"], "device = 'abacus': torch cannot use it"),
         (["--target", "somewhere"], "--target was given without --draft"),
     ],

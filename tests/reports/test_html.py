@@ -106,3 +106,10 @@ def test_lists_of_like_mappings_are_tables() -> None:
     assert is_records([{"a": 1}, {"a": 2}])
     assert not is_records([{"a": 1}, {"b": 2}])
     assert not is_records([])
+
+
+def test_what_would_turn_a_line_around_is_shown() -> None:
+    report = full_report(settings={"target": "a\u202eb\x1bc", "rule": "rheo"})
+    page = render_html(report)
+    assert "\u202e" not in page and "\x1b" not in page
+    assert "a\\u202eb\\x1bc" in page
