@@ -25,8 +25,8 @@ from rheocheck.stats.betting import mean_upper_bound
     ("values", "message"),
     [
         ({"temperatures": ()}, "at least one temperature"),
-        ({"temperatures": (1.0, 0.0)}, "temperature 1 must be positive"),
-        ({"temperatures": (float("nan"),)}, "temperature 0 must be positive"),
+        ({"temperatures": (1.0, 0.0)}, r"temperature 0 \(number 2\) must be positive"),
+        ({"temperatures": (float("nan"),)}, r"temperature nan \(number 1\) must be positive"),
         ({"temperatures": (1.0, 1.0)}, "given twice"),
         ({"num_prompts": 0}, "num_prompts = 0"),
         ({"detect": 0.0}, "detect = 0"),
