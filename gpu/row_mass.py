@@ -30,13 +30,13 @@ Process: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
 to the node, -1 beyond it) -> processed logits [rows, vocab], before the temperature. The logits
 are float32, or float64 where they were given so, and may not be changed in place."""
 
-# Logits that one step of the pass holds: small enough for a CPU's second-level cache.
-_CACHED_LOGITS = 2**17
+# Logits that one step of the pass holds on a CPU: they stay in its caches.
+_CACHED_LOGITS = 2**18
+# A step on a CPU needs three times its rows' float32 logits.
+_ROWS_SHARE_CPU = 60
 # Other devices take so large a share of all rows in one step; a step needs about three times its
 # rows, so that extra memory stays below a tenth.
 _ROWS_SHARE = 32
-# exp2's factor may be off by this much, relatively, before it is made of two float32 numbers.
-_SCALE_WITHIN = 2.0**-26
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,6 +55,33 @@ class RowMass:
     rest: Float64[Tensor, "rows blocks"]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Scratch:
+    """Memory of one step of the pass, written again by the next.
+
+    Fresh memory of this size comes as pages that the system has to clear, which takes longer than
+    the arithmetic on them.
+
+    Attributes:
+      weights: [step, padded] of the dtype that rows are read in; whole blocks.
+      wide: [step, padded] float64, for sums on a CPU; None where a sum converts as it goes.
+    """
+
+    weights: Float[Tensor, "step padded"]
+    wide: Float64[Tensor, "step padded"] | None
+
+    @classmethod
+    def of(cls, logits: Float[Tensor, "all vocab"], most_rows: int) -> "Scratch":
+        """Room for at most `most_rows` rows of `logits` at a time."""
+        step = max(1, min(most_rows, rows_per_step(logits)))
+        dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
+        weights = logits.new_empty(step, -(-logits.shape[1] // BLOCK) * BLOCK, dtype=dtype)
+        converts = dtype == torch.float64 or logits.device.type != "cpu"
+        if converts or torch.compiler.is_compiling():
+            return cls(weights, None)
+        return cls(weights, torch.empty_like(weights, dtype=torch.float64))
+
+
 def read_rows(
     logits: Float[Tensor, "all vocab"],
     index: Int64[Tensor, " rows"] | None,
@@ -64,6 +91,7 @@ def read_rows(
     process: Process | None = None,
     row: Int64[Tensor, " rows"] | None = None,
     path: Int64[Tensor, "rows depth"] | None = None,
+    scratch: Scratch | None = None,
 ) -> RowMass:
     """Weights of some rows, each read once.
 
@@ -76,35 +104,44 @@ def read_rows(
       process: Changes the logits first.
       row: [rows] batch row of each, for `process`.
       path: [rows, depth] drafted tokens before each, for `process`.
+      scratch: Made for rows of this width; None: made here.
 
     Returns:
       Weights in float64.
     """
     count = listed.shape[0]
-    step = rows_per_step(logits)
+    if scratch is None:
+        scratch = Scratch.of(logits, count)
+    step, vocab = scratch.weights.shape[0], logits.shape[1]
+    is_listed, token = listed >= 0, listed.clamp_min(0)
     parts = []
     for begin in range(0, max(count, 1), step):
         part = slice(begin, min(begin + step, count))
-        values = logits[part] if index is None else logits.index_select(0, index[part])
-        values = wide_enough(values)
+        weights = scratch.weights[: part.stop - begin]
+        values = weights[:, :vocab]
+        values.copy_(logits[part] if index is None else logits.index_select(0, index[part]))
         if process is not None:
             assert row is not None and path is not None
-            values = process(values, row[part], path[part])
-        parts.append(_read(values, listed[part], temperature))
-    if len(parts) == 1:
-        return parts[0]
+            values.copy_(process(values, row[part], path[part]))
+        parts.append(_read(scratch, weights, vocab, token[part], is_listed[part], temperature))
+    highest, own, rest = (
+        columns[0] if len(columns) == 1 else torch.cat(columns)
+        for columns in zip(*parts, strict=True)
+    )
+    # A row's NaN or infinity makes its largest logit one; its weights are blotted out.
+    usable = highest.isfinite()
     return RowMass(
-        *(
-            torch.cat([getattr(part, name) for part in parts])
-            for name in ("highest", "listed", "rest")
-        )
+        highest=highest.squeeze(-1),
+        listed=own.masked_fill_(~(usable & is_listed), 0.0),
+        rest=rest.masked_fill_(~usable, 0.0),
     )
 
 
 def rows_per_step(logits: Float[Tensor, "all vocab"]) -> int:
     """Rows that are read at a time; it does not change what is read."""
     if logits.device.type == "cpu":
-        return max(1, _CACHED_LOGITS // max(1, logits.shape[1]))
+        cached = _CACHED_LOGITS // max(1, logits.shape[1])
+        return max(1, min(cached, logits.shape[0] // _ROWS_SHARE_CPU))
     return max(1, logits.shape[0] // _ROWS_SHARE)
 
 
@@ -133,61 +170,56 @@ def block_weights(
     return (shifted / temperature).exp()
 
 
-def _read(values: Tensor, listed: Tensor, temperature: float) -> RowMass:
-    """`read_rows` of rows that are in hand."""
-    highest = values.amax(-1, keepdim=True)
-    is_listed = listed >= 0
-    token = listed.clamp_min(0)
-    # A row's NaN or infinity makes its largest logit one; its weights are blotted out at the end.
-    usable = highest.isfinite()
-    shift = torch.where(usable, highest, 0.0)
+def _read(
+    scratch: Scratch,
+    weights: Tensor,
+    vocab: int,
+    token: Tensor,
+    is_listed: Tensor,
+    temperature: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Largest logit, listed weights and block sums of rows whose logits are in `weights`."""
+    values = weights[:, :vocab]
+    largest = values.amax(-1, keepdim=True)
+    highest = largest.double()
     if temperature == 0:
         best = values.argmax(-1, keepdim=True)
-        weights = torch.zeros_like(values).scatter_(-1, best, 1.0)
         own = (token == best).double()
+        weights.zero_().scatter_(-1, best, 1.0)
     else:
-        weights = _weights(values - shift, temperature)
-        own = block_weights(values.gather(-1, token), shift.double(), temperature)
-    missing = -weights.shape[-1] % BLOCK
-    if missing:
-        weights = torch.nn.functional.pad(weights, (0, missing))
-    # Padding writes 0 where another listed token does, or writes what is there.
-    largest = listed.amax(-1, keepdim=True) if listed.shape[-1] else listed
-    spare = largest.clamp_min(0)
-    kept = torch.where(largest >= 0, 0.0, weights.gather(-1, spare))
-    weights.scatter_(-1, torch.where(is_listed, token, spare), kept.expand(token.shape))
-    rest = weights.view(len(weights), weights.shape[1] // BLOCK, BLOCK).sum(-1, dtype=torch.float64)
-    return RowMass(
-        highest=highest.squeeze(-1).double(),
-        listed=torch.where(usable & is_listed, own, 0.0),
-        rest=torch.where(usable, rest, 0.0),
-    )
+        own = block_weights(values.gather(-1, token), highest, temperature)
+        values.sub_(largest)
+        weights[:, vocab:] = -torch.inf
+        _weigh(weights, temperature)
+    # Exactly 0 is left of what is listed; padding subtracts 0 from the first token.
+    weights.scatter_add_(-1, token, weights.gather(-1, token).neg_().masked_fill_(~is_listed, 0.0))
+    if scratch.wide is not None:
+        weights = scratch.wide[: len(weights)].copy_(weights)
+    rest = weights.view(len(weights), -1, BLOCK) if len(weights) else weights.unsqueeze(-1)
+    return highest, own, rest.sum(-1, dtype=torch.float64)
 
 
-def _weights(shifted: Tensor, temperature: float) -> Tensor:
-    """exp(shifted / temperature) of the tensor's dtype, in its memory where possible."""
-    scale, remainder = _exp2_scale(temperature, shifted.dtype)
-    missing = -shifted.shape[-1] % BLOCK
-    if missing:
-        # exp2 of whole vectors only: the last few of a row would be rounded otherwise.
-        shifted = torch.nn.functional.pad(shifted, (0, missing), value=-torch.inf)
-    if remainder == 0:
-        return shifted.mul_(scale).exp2_()
-    return (shifted * scale).add_(shifted, alpha=remainder).exp2_()
+def _weigh(shifted: Tensor, temperature: float) -> None:
+    """exp(shifted / temperature) in place, for whole blocks.
+
+    exp2 of whole vectors only: the last few of a row would be rounded otherwise.
+    """
+    power, excess = _exp2_scale(temperature, shifted.dtype)
+    if power != 1:
+        shifted.mul_(power)
+    if excess > 0:
+        shifted.add_(shifted, alpha=excess)
+    shifted.exp2_()
 
 
 def _exp2_scale(temperature: float, dtype: torch.dtype) -> tuple[float, float]:
-    """log2(e) / temperature as a number of the dtype and what it misses, 0 where that is little."""
+    """log2(e) / temperature as power * (1 + excess): a power of 2, and an excess in [0, 1).
+
+    The power is exact and rounding the excess to the dtype changes the factor by half as much, at
+    most, as rounding the factor itself. Neither is negative, nor the power 0, so minus infinity
+    stays what it is.
+    """
     largest = 2.0**126 if dtype == torch.float32 else 2.0**1000
     scale = math.log2(math.e) / temperature if temperature > 2.0**-1000 else largest
-    # Never 0, which minus infinity must not be multiplied by.
-    scale = max(min(scale, largest), 2.0**-149)
-    if dtype == torch.float64:
-        return scale, 0.0
-    mantissa, exponent = math.frexp(scale)
-    nearest = math.ldexp(float(round(mantissa * 2**24)), exponent - 24)
-    if abs(scale - nearest) <= _SCALE_WITHIN * scale or scale < 2.0**-90:
-        return nearest, 0.0
-    # Rounded down, so that minus infinity is not multiplied by numbers of two signs.
-    below = math.ldexp(float(math.floor(mantissa * 2**24)), exponent - 24)
-    return below, scale - below
+    mantissa, exponent = math.frexp(max(min(scale, largest), 2.0**-149))
+    return math.ldexp(1.0, exponent - 1), 2 * mantissa - 1
