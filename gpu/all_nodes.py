@@ -9,24 +9,28 @@ Source: RheoSampling (Hu, Weng, Zhang 2026, arXiv:2609.21827).
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Float64, Int64
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from rheocheck.config import Rule
 from rheocheck.gpu.final_draw import Residual, draw_final
 from rheocheck.gpu.node_law import NodeLaw, Nodes
 from rheocheck.gpu.randomness import RoundUniforms
-from rheocheck.gpu.row_mass import Process, read_rows, wide_enough
+from rheocheck.gpu.row_mass import Process, Scratch, read_rows, wide_enough
 from rheocheck.gpu.tree import Tree
 from rheocheck.gpu.verification import (
     Verification,
     accept_tests,
     check_shape,
+    child_uniforms,
+    children_of,
     emission,
     law_of_rows,
-    nodes_at,
-    uniforms_at,
 )
+
+# Nodes are listed and their laws made in groups, so that all but the results stays small: at least
+# so many groups, and on a CPU at most so many nodes in one.
+_LEAST_PARTS, _MOST_NODES = 8, 128
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,12 +76,25 @@ def tree_laws(
     batch, num_nodes, _ = logits.shape
     row = torch.arange(batch, device=logits.device).repeat_interleave(num_nodes)
     node = torch.arange(num_nodes, device=logits.device).repeat(batch)
-    nodes = nodes_at(tree, row, node, tree.child[row, node])
+    at = row * tree.child.shape[1] + node
+    children, flat = children_of(tree), logits.flatten(0, 1)
     path = None if process is None else node_paths(tree)[row, node]
-    read = read_rows(
-        logits.flatten(0, 1), None, nodes.listed, temperature, process=process, row=row, path=path
-    )
-    return TreeLaws(*law_of_rows(read, nodes, rule), num_nodes)
+    count = len(at)
+    step = max(1, -(-count // _LEAST_PARTS))
+    if flat.device.type == "cpu":
+        step = min(step, _MOST_NODES)
+    scratch = Scratch.of(flat, step)
+    parts = []
+    for begin in range(0, max(count, 1), step):
+        part = slice(begin, begin + step)
+        nodes = children.nodes_at(at[part])
+        read = read_rows(
+            flat[part], None, nodes.listed, temperature, process=process, row=row[part],
+            path=None if path is None else path[part], scratch=scratch,
+        )  # fmt: skip
+        parts.append(law_of_rows(read, nodes, rule))
+    del scratch
+    return TreeLaws(*_joined(parts), num_nodes)
 
 
 def laws_of(
@@ -121,10 +138,10 @@ def follow(
     """
     batch, num_nodes, _ = logits.shape
     rows = torch.arange(batch, device=logits.device)
-    row, place = rows.repeat_interleave(num_nodes), torch.arange(num_nodes, device=logits.device)
     child = tree.child[:, :num_nodes].flatten(0, 1)
     order = laws.law.order
-    uniform = _all_uniforms(tree, uniforms, row, place.repeat(batch)).gather(1, order)
+    uniform = child_uniforms(tree, uniforms).view(tree.child.shape)[:, :num_nodes].flatten(0, 1)
+    uniform = uniform.gather(1, order)
     tests = accept_tests(uniform, laws.law.acceptance) & (child.gather(1, order) > 0)
     first = order.gather(1, tests.long().argmax(1, keepdim=True))
     # Where no child is accepted the pointer is -1.
@@ -173,12 +190,16 @@ def node_paths(tree: Tree) -> Int64[Tensor, "batch nodes depth"]:
     return path[:, :, : tree.depth]
 
 
-def _all_uniforms(
-    tree: Tree, uniforms: RoundUniforms, row: Tensor, node: Tensor
-) -> Float64[Tensor, "rows children"]:
-    """[rows, children] accept uniforms of the children of every node, by slot."""
-    if tree.depth == 0:
-        return uniforms_at(tree, uniforms, row, node, 1)
-    rank = torch.nn.functional.pad(tree.rank_in_layer, (1, 0))[row, node]
-    layer = tree.depths()[row, node].clamp_max(tree.depth - 1)
-    return uniforms.accept[row, layer, rank.clamp(0, tree.child.shape[2] - 1)]
+def _joined(parts: list[tuple[NodeLaw, Residual]]) -> tuple[NodeLaw, Residual]:
+    """Laws of several groups of nodes as one; what both kinds hold in common stays shared."""
+    if len(parts) == 1:
+        return parts[0]
+    laws, residuals = zip(*parts, strict=True)
+
+    def column(group: tuple[NodeLaw | Residual, ...], name: str) -> Tensor:
+        return torch.cat([getattr(part, name) for part in group])
+
+    names = ("order", "acceptance", "listed", "residual", "scale")
+    law = NodeLaw(*[column(laws, name) for name in names])
+    rest, scale, highest = [column(residuals, name) for name in ("rest", "scale", "highest")]
+    return law, Residual(law.listed, law.residual, rest, scale, highest)

@@ -26,11 +26,11 @@ def probe_ratio(mass: Tensor, drafted: Tensor) -> Tensor:
     0 where the token has no mass.
     """
     has_mass = (mass > 0).to(mass.dtype)
-    return torch.where(excess(drafted, mass) > 0, ratio(mass, drafted), has_mass)
+    is_less = drafted - mass > _EQUAL_WITHIN * drafted
+    return torch.where(is_less, ratio(mass, drafted), has_mass)
 
 
 def ratio(mass: Tensor, total: Tensor) -> Tensor:
     """min(1, mass / total); without a total 1 where there is mass and 0 where there is none."""
-    has_total = total > 0
-    ratio = mass / torch.where(has_total, total, 1.0)
-    return torch.where(has_total, ratio.clamp_max(1), (mass > 0).to(mass.dtype))
+    # Of masses >= 0 only 0 / 0 is NaN, and a quotient by 0 is infinite.
+    return (mass / total).nan_to_num(nan=0.0).clamp_max(1.0)

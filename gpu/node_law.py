@@ -29,9 +29,9 @@ class Nodes:
     """Nodes to be verified, one row each, with their tokens listed once.
 
     Attributes:
-      listed: [rows, listed] draft support, then children outside it; -1 on padding.
+      listed: [rows, listed] the child of each slot, then the draft support without children; -1 on
+        padding and in empty slots.
       probe_law: [rows, listed] law that the probe was drawn from, 0 outside the support.
-      place: [rows, children] column of `listed` with each child; 0 where not valid.
       valid: [rows, children] True where a child survived.
       role: [rows, children] `rheocheck.gpu.expansion.Role`.
       num_probes: Most valid probes that a row may have; they stand in the order of their draws.
@@ -39,7 +39,6 @@ class Nodes:
 
     listed: Int64[Tensor, "rows listed"]
     probe_law: Float64[Tensor, "rows listed"]
-    place: Int64[Tensor, "rows children"]
     valid: Bool[Tensor, "rows children"]
     role: Int64[Tensor, "rows children"]
     num_probes: int = 1
@@ -89,19 +88,17 @@ def list_nodes(
       The nodes.
     """
     size, children = support.shape[1], child_token.shape[1]
+    # At least one column of padding, which empty slots match, and children from elsewhere go to.
+    width = _LANES - (size + children) % _LANES
+    support = torch.nn.functional.pad(support, (0, width), value=-1)
+    probe_law = torch.nn.functional.pad(probe_law, (0, width))
     token = torch.where(child_valid, child_token, -1)
-    match = (support.unsqueeze(1) == token.unsqueeze(2)) & child_valid.unsqueeze(2)
-    rank = torch.arange(size, device=support.device)
-    inside = match.any(2)
-    place = torch.where(match, rank, 0).sum(2)
-    # Trees draw their children from the support; a child from elsewhere gets a column of its own.
-    own = size + torch.arange(children, device=support.device)
-    width = -(size + children) % _LANES
-    pad = torch.nn.functional.pad
+    match = support.unsqueeze(1) == token.unsqueeze(2)
+    place = match.view(torch.uint8).argmax(2)
+    place = torch.where(support.gather(1, place) == token, place, size)
     return Nodes(
-        listed=pad(torch.cat((support, torch.where(inside, -1, token)), 1), (0, width), value=-1),
-        probe_law=pad(torch.where(support >= 0, probe_law, 0.0), (0, children + width)),
-        place=torch.where(inside, place, torch.where(child_valid, own, 0)),
+        listed=torch.cat((token, support.scatter(1, place, -1)), 1),
+        probe_law=torch.cat((probe_law.gather(1, place), probe_law.scatter(1, place, 0.0)), 1),
         valid=child_valid,
         role=child_role,
         num_probes=num_probes,
@@ -133,29 +130,29 @@ def node_acceptance(
     if rule == "onehot":
         is_probe = torch.zeros_like(is_probe)
     order = _test_order(nodes.valid, is_probe, probe_first=rule == "rheo")
+    children = order.shape[1]
+    probe_here = is_probe.gather(1, order)
     if nodes.num_probes > 1:
         acceptance, kept = tests_in_order(
-            mass, rest, nodes.probe_law, nodes.place.gather(1, order),
-            nodes.valid.gather(1, order), is_probe.gather(1, order),
-        )  # fmt: skip
+            mass, rest, nodes.probe_law, order, nodes.valid.gather(1, order), probe_here
+        )
         return _normalised(order, acceptance, kept, mass, rest, nodes)
-    child_mass = torch.where(nodes.valid, mass.gather(1, nodes.place), 0.0)
-    # Each subtraction leaves exactly 0, and an absent child subtracts 0.
-    untested = mass.scatter_add(1, nodes.place, -child_mass)
-    child_mass, probe_here = child_mass.gather(1, order), is_probe.gather(1, order)
-    drafted = nodes.probe_law.gather(1, nodes.place).gather(1, order)
-
-    before = _mass_left(child_mass, untested.sum(1) + rest)
+    child_mass = mass[:, :children].gather(1, order)
+    drafted = nodes.probe_law[:, :children].gather(1, order)
+    before = _mass_left(child_mass, mass[:, children:].sum(1) + rest)
     before[:, :1] = 1.0  # nothing was rejected yet: the law itself, not its rounded sum
     left_at_probe = torch.where(probe_here, before, 0.0).sum(1, keepdim=True)
     # Dividing the target by what is left and subtracting the probe law is, up to a factor, the same
     # as subtracting the scaled probe law from the target, and needs no division.
-    kept = excess(child_mass, left_at_probe * drafted)
-    residual = excess(untested, left_at_probe * nodes.probe_law)
+    residual = excess(mass, left_at_probe * nodes.probe_law)
+    kept = residual[:, :children].gather(1, order)
+    residual[:, :children] = 0.0
     after = _mass_left(torch.where(probe_here, 0.0, kept), residual.sum(1) + rest)
 
     is_after = probe_here.cumsum(1) > 0
-    acceptance = torch.where(is_after, ratio(kept, after), ratio(child_mass, before))
+    acceptance = ratio(
+        torch.where(is_after, kept, child_mass), torch.where(is_after, after, before)
+    )
     acceptance = torch.where(probe_here, probe_ratio(child_mass, before * drafted), acceptance)
     return _normalised(order, acceptance, residual, mass, rest, nodes)
 
@@ -165,8 +162,9 @@ def _normalised(
 ) -> NodeLaw:
     """The law with what all rejections left, over its sum; the target where nothing is left."""
     left = kept.sum(1) + rest
-    scale = 1.0 / torch.where(left > 0, left, 1.0)
-    residual = torch.where((left > 0).unsqueeze(1), kept * scale.unsqueeze(1), mass)
+    has_mass = left > 0
+    scale = torch.where(has_mass, left, 1.0).reciprocal()
+    residual = torch.where(has_mass.unsqueeze(1), kept * scale.unsqueeze(1), mass)
     return NodeLaw(order, acceptance, nodes.listed, residual, scale)
 
 
@@ -186,7 +184,5 @@ def _mass_left(mass: Tensor, elsewhere: Tensor) -> Tensor:
     Sums of non-negative terms from the last child up, never one minus what was tested: a child
     whose successors and rest are exactly 0 gets its own mass, hence acceptance exactly 1.
     """
-    left = [elsewhere]
-    for column in reversed(mass.unbind(1)):
-        left.append(left[-1] + column)
-    return torch.stack(left[:0:-1], dim=1) if len(left) > 1 else torch.zeros_like(mass)
+    last_first = torch.cat((elsewhere.unsqueeze(1), mass.flip(1)), 1)
+    return last_first.cumsum(1)[:, 1:].flip(1)

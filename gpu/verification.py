@@ -10,7 +10,7 @@ Source: RheoSampling (Hu, Weng, Zhang 2026, arXiv:2609.21827).
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
 from rheocheck.config import Rule, check_rule
@@ -19,7 +19,7 @@ from rheocheck.gpu import node_law
 from rheocheck.gpu.final_draw import Residual, draw_final
 from rheocheck.gpu.node_law import NodeLaw, Nodes, list_nodes
 from rheocheck.gpu.randomness import RoundUniforms
-from rheocheck.gpu.row_mass import Process, RowMass, read_rows, wide_enough
+from rheocheck.gpu.row_mass import Process, RowMass, Scratch, read_rows, wide_enough
 from rheocheck.gpu.tree import Tree
 
 
@@ -83,38 +83,46 @@ def verify(
     check_shape(tree, logits)
     batch, num_nodes, _ = logits.shape
     rows = torch.arange(batch, device=logits.device)
-    node, active = torch.zeros_like(rows), torch.ones_like(rows, dtype=torch.bool)
-    path = rows.new_full((batch, tree.depth), -1)
-    tokens = torch.nn.functional.pad(tree.token, (1, 0), value=-1)
-    accepted, final = path.clone(), None
-    flat = logits.flatten(0, 1)
+    children, uniform = children_of(tree), child_uniforms(tree, uniforms)
+    accepted = rows.new_full((batch, tree.depth), -1)
+    path = None if process is None else accepted.clone()
+    flat, scratch = logits.flatten(0, 1), Scratch.of(logits.flatten(0, 1), batch)
     skips = logits.device.type == "cpu" and not torch.compiler.is_compiling()
+    # The rows that go on and the nodes at which they stand. Where rows that have ended are not left
+    # out, they are tested again at the same node, by the same uniforms, and stay there.
+    row, node, final = rows, torch.zeros_like(rows), None
     # The last step stands at nodes of the last layer, which have no children.
-    for layer in range(1, tree.depth + 2):
-        row = active.nonzero().squeeze(1) if skips else rows
-        if skips and layer > 1 and not len(row):
-            break
-        at = node[row]
-        child = tree.child[row, at]
-        nodes = nodes_at(tree, row, at, child)
+    for layer in range(tree.depth + 1):
+        at = row * tree.child.shape[1] + node
+        nodes = children.nodes_at(at)
         read = read_rows(
-            flat, row * num_nodes + at, nodes.listed, temperature,
-            process=process, row=row, path=path[row],
+            flat, row * num_nodes + node, nodes.listed, temperature, process=process, row=row,
+            path=None if path is None else path[row], scratch=scratch,
         )  # fmt: skip
         law, residual = law_of_rows(read, nodes, rule)
-        uniform = uniforms_at(tree, uniforms, row, at, layer).gather(1, law.order)
         # Absent children are never accepted, whatever the test says.
-        tests = accept_tests(uniform, law.acceptance) & (child.gather(1, law.order) > 0)
-        hit = active[row] & tests.any(1)
-        first = law.order.gather(1, tests.long().argmax(1, keepdim=True))
-        chosen = torch.where(hit, child.gather(1, first).squeeze(1), -1)
-        final = _keep(final, residual, row, active)
-        if layer <= tree.depth:
-            accepted[row, layer - 1] = chosen
-            path[row, layer - 1] = torch.where(hit, tokens[row, chosen.clamp_min(0)], -1)
-        node = node.index_copy(0, row, torch.where(hit, chosen, at))
-        active = active.index_copy(0, row, hit)
+        tests = accept_tests(uniform[at].gather(1, law.order), law.acceptance)
+        tests = tests & nodes.valid.gather(1, law.order)
+        hit = tests.any(1)
+        first = law.order.gather(1, tests.view(torch.uint8).argmax(1, keepdim=True))
+        final = residual if final is None or not skips else final.replaced(row, residual)
+        if layer == tree.depth:
+            break
+        chosen = children.node[at].gather(1, first).squeeze(1)
+        accepted[row, layer] = torch.where(hit, chosen, -1)
+        if path is not None:
+            token = nodes.listed.gather(1, first).squeeze(1)
+            path[row, layer] = torch.where(hit, token, -1)
+        if not skips:
+            node = torch.where(hit, chosen, node)
+            continue
+        onward = hit.nonzero().squeeze(1)
+        row, node = row[onward], chosen[onward]
+        if not len(row):
+            break
     assert final is not None
+    node = accepted.amax(1) if tree.depth else torch.zeros_like(rows)
+    node = node.clamp_min(0)
     index = rows * num_nodes + node
     if process is not None:
         flat, index = process(wide_enough(flat[index]), rows, path), rows
@@ -135,7 +143,7 @@ def law_of_rows(read: RowMass, nodes: Nodes, rule: Rule) -> tuple[NodeLaw, Resid
     """
     rest = read.rest.sum(1)
     total = rest + read.listed.sum(1)
-    factor = 1.0 / torch.where(total > 0, total, 1.0)
+    factor = torch.where(total > 0, total, 1.0).reciprocal()
     law = node_law.node_acceptance(read.listed * factor.unsqueeze(1), rest * factor, nodes, rule)
     scale = law.scale * factor
     return law, Residual(
@@ -173,48 +181,62 @@ def emission(tree: Tree, accepted: Tensor, node: Tensor, final_token: Tensor) ->
     )
 
 
-def nodes_at(tree: Tree, row: Tensor, node: Tensor, child: Tensor) -> Nodes:
-    """`list_nodes` of one node of each row, whose children's node indices are `child`."""
-    role = torch.nn.functional.pad(tree.role, (1, 0), value=-1)
+@dataclass(frozen=True, slots=True, eq=False)
+class Children:
+    """Children and draft laws of all nodes; the leading axis runs over rows, then nodes.
+
+    Attributes:
+      node: [rows, children] node index of the child in each slot; 0 where there is none.
+      token: [rows, children] its token.
+      role: [rows, children] its role.
+      support: [rows, support] of the tree.
+      probe_law: [rows, support] of the tree.
+      num_probes: Of the tree.
+    """
+
+    node: Int64[Tensor, "rows children"]
+    token: Int64[Tensor, "rows children"]
+    role: Int64[Tensor, "rows children"]
+    support: Int64[Tensor, "rows support"]
+    probe_law: Float64[Tensor, "rows support"]
+    num_probes: int
+
+    def nodes_at(self, at: Int64[Tensor, " rows"]) -> Nodes:
+        """`list_nodes` of some nodes."""
+        return list_nodes(
+            self.token[at], self.role[at], self.node[at] > 0, self.support[at],
+            self.probe_law[at], self.num_probes,
+        )  # fmt: skip
+
+
+def children_of(tree: Tree) -> Children:
+    """Children of every node of every row, budget + 1 nodes a row."""
+    place = tree.child.flatten(1)
+    shape = (-1, tree.child.shape[2])
     token = torch.nn.functional.pad(tree.token, (1, 0), value=-1)
-    at = row.unsqueeze(1)
-    return list_nodes(
-        token[at, child], role[at, child], child > 0, tree.support[row, node],
-        tree.probe_law[row, node], tree.num_probes,
-    )  # fmt: skip
+    role = torch.nn.functional.pad(tree.role, (1, 0), value=-1)
+    return Children(
+        node=tree.child.flatten(0, 1),
+        token=token.gather(1, place).view(shape),
+        role=role.gather(1, place).view(shape),
+        support=tree.support.flatten(0, 1),
+        probe_law=tree.probe_law.flatten(0, 1),
+        num_probes=tree.num_probes,
+    )
 
 
-def uniforms_at(
-    tree: Tree, uniforms: RoundUniforms, row: Tensor, node: Tensor, layer: int
-) -> Tensor:
-    """[rows, children] accept uniforms of a node's children, by slot.
+def child_uniforms(tree: Tree, uniforms: RoundUniforms) -> Float64[Tensor, "rows children"]:
+    """[rows, children] accept uniforms of the children of every node, by slot.
 
     A node beyond the frontier was not expanded, has no children and needs no uniform.
     """
-    width = tree.child.shape[2]
-    if layer > tree.depth:
-        return uniforms.final.new_zeros(row.shape[0], width)
-    rank = torch.nn.functional.pad(tree.rank_in_layer, (1, 0))[row, node].clamp(0, width - 1)
-    return uniforms.accept[row, layer - 1, rank]
-
-
-def _keep(final: Residual | None, new: Residual, row: Tensor, active: Tensor) -> Residual:
-    """The residuals of the rows that were active at this step, and the old ones of the others."""
-    if final is None:
-        return new
-    still = active[row]
-
-    def kept(old: Tensor, found: Tensor) -> Tensor:
-        mask = still.view(-1, *([1] * (old.dim() - 1)))
-        return old.index_copy(0, row, torch.where(mask, found, old[row]))
-
-    return Residual(
-        listed=kept(final.listed, new.listed),
-        mass=kept(final.mass, new.mass),
-        rest=kept(final.rest, new.rest),
-        scale=kept(final.scale, new.scale),
-        highest=kept(final.highest, new.highest),
-    )
+    batch, num_nodes, width = tree.child.shape
+    if tree.depth == 0:
+        return uniforms.final.new_zeros(batch * num_nodes, width)
+    rank = torch.nn.functional.pad(tree.rank_in_layer, (1, 0)).clamp(0, width - 1)
+    layer = tree.depths().clamp_max(tree.depth - 1)
+    row = torch.arange(batch, device=rank.device).unsqueeze(1)
+    return uniforms.accept[row, layer, rank].flatten(0, 1)
 
 
 def check_shape(tree: Tree, logits: Tensor) -> None:
