@@ -125,6 +125,7 @@ def verify(
     node = node.clamp_min(0)
     index = rows * num_nodes + node
     if process is not None:
+        assert path is not None
         flat, index = process(wide_enough(flat[index]), rows, path), rows
     last = draw_final(final, flat, index, uniforms.final, temperature)
     return emission(tree, accepted, node, last)
