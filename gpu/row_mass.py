@@ -32,8 +32,8 @@ are float32, or float64 where they were given so, and may not be changed in plac
 
 # Logits that one step of the pass holds on a CPU: they stay in its caches.
 _CACHED_LOGITS = 2**18
-# A step on a CPU needs three times its rows' float32 logits.
-_ROWS_SHARE_CPU = 60
+# ... and are at most so large a share of all rows: a step needs three times its float32 logits.
+_ROWS_SHARE_CPU = 15
 # Other devices take so large a share of all rows in one step; a step needs about three times its
 # rows, so that extra memory stays below a tenth.
 _ROWS_SHARE = 32
