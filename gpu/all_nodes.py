@@ -30,7 +30,7 @@ from rheocheck.gpu.verification import (
 
 # Nodes are listed and their laws made in groups, so that all but the results stays small: at least
 # so many groups, and on a CPU at most so many nodes in one.
-_LEAST_PARTS, _MOST_NODES = 8, 128
+_LEAST_PARTS, _MOST_NODES = 2, 128
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,7 +83,7 @@ def tree_laws(
     step = max(1, -(-count // _LEAST_PARTS))
     if flat.device.type == "cpu":
         step = min(step, _MOST_NODES)
-    scratch = Scratch.of(flat, step)
+    scratch = Scratch.of(flat, step, processed=process is not None)
     parts = []
     for begin in range(0, max(count, 1), step):
         part = slice(begin, begin + step)

@@ -32,8 +32,9 @@ are float32, or float64 where they were given so, and may not be changed in plac
 
 # Logits that one step of the pass holds on a CPU: they stay in its caches.
 _CACHED_LOGITS = 2**18
-# ... and are at most so large a share of all rows: a step needs three times its float32 logits.
-_ROWS_SHARE_CPU = 15
+# ... and, where they are more than so many, at most such a share of all rows: a step needs three
+# times its float32 logits.
+_FEW_LOGITS, _ROWS_SHARE_CPU = 2**15, 60
 # Other devices take so large a share of all rows in one step; a step needs about three times its
 # rows, so that extra memory stays below a tenth.
 _ROWS_SHARE = 32
@@ -71,10 +72,17 @@ class Scratch:
     wide: Float64[Tensor, "step padded"] | None
 
     @classmethod
-    def of(cls, logits: Float[Tensor, "all vocab"], most_rows: int) -> "Scratch":
-        """Room for at most `most_rows` rows of `logits` at a time."""
+    def of(
+        cls, logits: Float[Tensor, "all vocab"], most_rows: int, *, processed: bool = False
+    ) -> "Scratch":
+        """Room for at most `most_rows` rows of `logits` at a time.
+
+        `processed`: The logits are changed first. What comes of float32 logits may be float64, and
+        is read as it is.
+        """
         step = max(1, min(most_rows, rows_per_step(logits)))
-        dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
+        is_wide = processed or logits.dtype == torch.float64
+        dtype = torch.float64 if is_wide else torch.float32
         weights = logits.new_empty(step, -(-logits.shape[1] // BLOCK) * BLOCK, dtype=dtype)
         converts = dtype == torch.float64 or logits.device.type != "cpu"
         if converts or torch.compiler.is_compiling():
@@ -104,14 +112,14 @@ def read_rows(
       process: Changes the logits first.
       row: [rows] batch row of each, for `process`.
       path: [rows, depth] drafted tokens before each, for `process`.
-      scratch: Made for rows of this width; None: made here.
+      scratch: Made for rows of this width, and for `process`; None: made here.
 
     Returns:
       Weights in float64.
     """
     count = listed.shape[0]
     if scratch is None:
-        scratch = Scratch.of(logits, count)
+        scratch = Scratch.of(logits, count, processed=process is not None)
     step, vocab = scratch.weights.shape[0], logits.shape[1]
     is_listed, token = listed >= 0, listed.clamp_min(0)
     parts = []
@@ -119,10 +127,11 @@ def read_rows(
         part = slice(begin, min(begin + step, count))
         weights = scratch.weights[: part.stop - begin]
         values = weights[:, :vocab]
-        values.copy_(logits[part] if index is None else logits.index_select(0, index[part]))
+        given = logits[part] if index is None else logits.index_select(0, index[part])
         if process is not None:
             assert row is not None and path is not None
-            values.copy_(process(values, row[part], path[part]))
+            given = process(wide_enough(given), row[part], path[part])
+        values.copy_(given)
         parts.append(_read(scratch, weights, vocab, token[part], is_listed[part], temperature))
     highest, own, rest = (
         columns[0] if len(columns) == 1 else torch.cat(columns)
@@ -140,8 +149,9 @@ def read_rows(
 def rows_per_step(logits: Float[Tensor, "all vocab"]) -> int:
     """Rows that are read at a time; it does not change what is read."""
     if logits.device.type == "cpu":
-        cached = _CACHED_LOGITS // max(1, logits.shape[1])
-        return max(1, min(cached, logits.shape[0] // _ROWS_SHARE_CPU))
+        width = max(1, logits.shape[1])
+        share = max(logits.shape[0] // _ROWS_SHARE_CPU, _FEW_LOGITS // width)
+        return max(1, min(_CACHED_LOGITS // width, share))
     return max(1, logits.shape[0] // _ROWS_SHARE)
 
 

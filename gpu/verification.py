@@ -86,7 +86,8 @@ def verify(
     children, uniform = children_of(tree), child_uniforms(tree, uniforms)
     accepted = rows.new_full((batch, tree.depth), -1)
     path = None if process is None else accepted.clone()
-    flat, scratch = logits.flatten(0, 1), Scratch.of(logits.flatten(0, 1), batch)
+    flat = logits.flatten(0, 1)
+    scratch = Scratch.of(flat, batch, processed=process is not None)
     skips = logits.device.type == "cpu" and not torch.compiler.is_compiling()
     # The rows that go on and the nodes at which they stand. Where rows that have ended are not left
     # out, they are tested again at the same node, by the same uniforms, and stay there.

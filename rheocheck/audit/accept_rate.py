@@ -30,7 +30,8 @@ def accept_rates(trace: RoundTrace, rule: Rule, temperature: float) -> NDArray[n
     nodes = trace.emission_nodes()
     row, step = (nodes >= 0).nonzero(as_tuple=True)
     node = nodes[row, step]
-    children = verification.nodes_at(trace.tree, row, node, trace.tree.child[row, node])
+    at = row * trace.tree.child.shape[1] + node
+    children = verification.children_of(trace.tree).nodes_at(at)
     process = trace.processors.process()
     read = row_mass.read_rows(
         trace.target_logits.flatten(0, 1), row * trace.target_logits.shape[1] + node,
