@@ -77,7 +77,7 @@ def tree_laws(
     row = torch.arange(batch, device=logits.device).repeat_interleave(num_nodes)
     node = torch.arange(num_nodes, device=logits.device).repeat(batch)
     at = row * tree.child.shape[1] + node
-    children, flat = children_of(tree), logits.flatten(0, 1)
+    children, flat = children_of(tree, rule), logits.flatten(0, 1)
     path = None if process is None else node_paths(tree)[row, node]
     count = len(at)
     step = max(1, -(-count // _LEAST_PARTS))
@@ -92,26 +92,25 @@ def tree_laws(
             flat[part], None, nodes.listed, temperature, process=process, row=row[part],
             path=None if path is None else path[part], scratch=scratch,
         )  # fmt: skip
-        parts.append(law_of_rows(read, nodes, rule))
+        parts.append(law_of_rows(read, nodes))
     del scratch
     return TreeLaws(*_joined(parts), num_nodes)
 
 
 def laws_of(
-    logits: Float[Tensor, "rows vocab"], nodes: Nodes, rule: Rule, temperature: float
+    logits: Float[Tensor, "rows vocab"], nodes: Nodes, temperature: float
 ) -> tuple[NodeLaw, Residual]:
     """Laws of single nodes, whose logits are already processed.
 
     Args:
       logits: [rows, vocab] target logits.
       nodes: Children and probe laws of the same nodes.
-      rule: "rheo", "rrsw" or "onehot".
       temperature: Of the target, >= 0.
 
     Returns:
       One entry a node.
     """
-    return law_of_rows(read_rows(logits, None, nodes.listed, temperature), nodes, rule)
+    return law_of_rows(read_rows(logits, None, nodes.listed, temperature), nodes)
 
 
 def follow(

@@ -176,7 +176,8 @@ def child_ranks(
     # The filler of slot j is the (j - num_top - num_probes)-th tail token once the probes are taken
     # out: it steps over each of them in ascending order.
     filler = (slot - config.num_probes).expand(*probe_rank.shape[:-1], config.top_k)
-    for probe in probe_rank.sort(dim=-1).values.unbind(-1):
+    in_turn = probe_rank if config.num_probes == 1 else probe_rank.sort(dim=-1).values
+    for probe in in_turn.unbind(-1):
         filler = filler + (filler >= probe.unsqueeze(-1)).long()
     number = slot - num_top
     is_probe = (number >= 0) & (number < config.num_probes)

@@ -29,19 +29,64 @@ class Nodes:
     """Nodes to be verified, one row each, with their tokens listed once.
 
     Attributes:
-      listed: [rows, listed] the child of each slot, then the draft support without children; -1 on
-        padding and in empty slots.
+      listed: [rows, listed] the children in the order of their tests, then the draft support
+        without them; -1 on padding and where there is no child.
       probe_law: [rows, listed] law that the probe was drawn from, 0 outside the support.
-      valid: [rows, children] True where a child survived.
-      role: [rows, children] `rheocheck.gpu.expansion.Role`.
-      num_probes: Most valid probes that a row may have; they stand in the order of their draws.
+      children: Their children.
     """
 
     listed: Int64[Tensor, "rows listed"]
     probe_law: Float64[Tensor, "rows listed"]
+    children: "OrderedChildren"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OrderedChildren:
+    """Children in the order of their tests, absent ones last.
+
+    Attributes:
+      slot: [rows, children] slot of the child that is tested first, second, ...
+      valid: [rows, children] True where there is a child.
+      is_probe: [rows, children] True where it is tested as one that was drawn from the probe law.
+      num_probes: Most probes that a row may have; they stand in the order of their draws.
+    """
+
+    slot: Int64[Tensor, "rows children"]
     valid: Bool[Tensor, "rows children"]
-    role: Int64[Tensor, "rows children"]
+    is_probe: Bool[Tensor, "rows children"]
     num_probes: int = 1
+
+    @classmethod
+    def of(
+        cls,
+        role: Int64[Tensor, "rows children"],
+        valid: Bool[Tensor, "rows children"],
+        rule: Rule,
+        num_probes: int = 1,
+    ) -> "OrderedChildren":
+        """The order in which a rule tests children.
+
+        Children stand in slot order, which is their score order too: the probe's factor is at most
+        the last top token's and at least the first filler's. "rheo" tests the probe first and then
+        the others in that order, "rrsw" all in that order, "onehot" the same with every child, the
+        probe included, treated as a point mass.
+
+        Args:
+          role: [rows, children] `rheocheck.gpu.expansion.Role`, by slot.
+          valid: [rows, children] True where a child survived, by slot.
+          rule: "rheo", "rrsw" or "onehot".
+          num_probes: Most valid probes of a row.
+        """
+        # An int: comparing a tensor with an enum member compiles to a constant.
+        is_probe = valid & (role == int(Role.PROBE))
+        if rule == "onehot":
+            is_probe = torch.zeros_like(is_probe)
+        slot = _test_order(valid, is_probe, probe_first=rule == "rheo")
+        return cls(slot, valid.gather(1, slot), is_probe.gather(1, slot), num_probes)
+
+    def of_rows(self, at: Int64[Tensor, " some"]) -> "OrderedChildren":
+        """Of some rows."""
+        return OrderedChildren(self.slot[at], self.valid[at], self.is_probe[at], self.num_probes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,7 +94,7 @@ class NodeLaw:
     """What verification does at a batch of nodes, before any uniform is read.
 
     Attributes:
-      order: [rows, children] column of the child that is tested first, second, ...; absent children
+      order: [rows, children] slot of the child that is tested first, second, ...; absent children
         come last.
       acceptance: [rows, children] in the order of the tests: probability in [0, 1] of accepting
         that child once all earlier ones were rejected; 0 for absent children.
@@ -68,104 +113,99 @@ class NodeLaw:
 
 def list_nodes(
     child_token: Int64[Tensor, "rows children"],
-    child_role: Int64[Tensor, "rows children"],
-    child_valid: Bool[Tensor, "rows children"],
     support: Int64[Tensor, "rows support"],
     probe_law: Float64[Tensor, "rows support"],
-    num_probes: int = 1,
+    children: OrderedChildren,
 ) -> Nodes:
     """List every token of interest once.
 
     Args:
-      child_token: [rows, children] token of the child in each slot; any value where not valid.
-      child_role: [rows, children] `Role`.
-      child_valid: [rows, children] True where a child survived. No two of a row share a token.
+      child_token: [rows, children] token of the child in each slot; any value where there is none.
+        No two of a row share a token.
       support: [rows, support] tokens of the node's draft support; -1 on padding.
       probe_law: [rows, support] law of the first probe; read by rows with a valid probe.
-      num_probes: Most probes that a row may have.
+      children: The order of the tests.
 
     Returns:
       The nodes.
     """
-    size, children = support.shape[1], child_token.shape[1]
-    # At least one column of padding, which empty slots match, and children from elsewhere go to.
-    width = _LANES - (size + children) % _LANES
+    return list_ordered(child_token.gather(1, children.slot), support, probe_law, children)
+
+
+def list_ordered(
+    token: Int64[Tensor, "rows children"],
+    support: Int64[Tensor, "rows support"],
+    probe_law: Float64[Tensor, "rows support"],
+    children: OrderedChildren,
+) -> Nodes:
+    """`list_nodes` of children that stand in the order of their tests already."""
+    size = support.shape[1]
+    # At least one column of padding, which absent children match, and those from elsewhere go to.
+    width = _LANES - (size + token.shape[1]) % _LANES
     support = torch.nn.functional.pad(support, (0, width), value=-1)
     probe_law = torch.nn.functional.pad(probe_law, (0, width))
-    token = torch.where(child_valid, child_token, -1)
+    token = torch.where(children.valid, token, -1)
     match = support.unsqueeze(1) == token.unsqueeze(2)
     place = match.view(torch.uint8).argmax(2)
     place = torch.where(support.gather(1, place) == token, place, size)
     return Nodes(
         listed=torch.cat((token, support.scatter(1, place, -1)), 1),
         probe_law=torch.cat((probe_law.gather(1, place), probe_law.scatter(1, place, 0.0)), 1),
-        valid=child_valid,
-        role=child_role,
-        num_probes=num_probes,
+        children=children,
     )
 
 
 def node_acceptance(
-    mass: Float64[Tensor, "rows listed"], rest: Float64[Tensor, " rows"], nodes: Nodes, rule: Rule
+    mass: Float64[Tensor, "rows listed"], rest: Float64[Tensor, " rows"], nodes: Nodes
 ) -> NodeLaw:
     """Accept-test probabilities and residual law of a batch of nodes; one row a node.
-
-    Children stand in slot order, which is their score order too: the probe's factor is at most the
-    last top token's and at least the first filler's. "rheo" tests the probe first and then the
-    others in that order, "rrsw" all in that order, "onehot" the same with every child, the probe
-    included, treated as a point mass.
 
     Args:
       mass: [rows, listed] target law on the listed tokens.
       rest: [rows] target mass of all other tokens; with `mass` it makes 1.
       nodes: Children and probe laws.
-      rule: "rheo", "rrsw" or "onehot".
 
     Returns:
       Test order, acceptance and residual. Where a rejection of everything has probability 0 (the
       target has no mass left), the residual is the target itself.
     """
-    # An int: comparing a tensor with an enum member compiles to a constant.
-    is_probe = nodes.valid & (nodes.role == int(Role.PROBE))
-    if rule == "onehot":
-        is_probe = torch.zeros_like(is_probe)
-    order = _test_order(nodes.valid, is_probe, probe_first=rule == "rheo")
-    children = order.shape[1]
-    probe_here = is_probe.gather(1, order)
-    if nodes.num_probes > 1:
+    probe_here = nodes.children.is_probe
+    children = probe_here.shape[1]
+    if nodes.children.num_probes > 1:
+        column = torch.arange(children, device=mass.device).expand(probe_here.shape)
         acceptance, kept = tests_in_order(
-            mass, rest, nodes.probe_law, order, nodes.valid.gather(1, order), probe_here
+            mass, rest, nodes.probe_law, column, nodes.children.valid, probe_here
         )
-        return _normalised(order, acceptance, kept, mass, rest, nodes)
-    child_mass = mass[:, :children].gather(1, order)
-    drafted = nodes.probe_law[:, :children].gather(1, order)
+        return _normalised(acceptance, kept, mass, rest, nodes)
+    child_mass, drafted = mass[:, :children], nodes.probe_law[:, :children]
     before = _mass_left(child_mass, mass[:, children:].sum(1) + rest)
     before[:, :1] = 1.0  # nothing was rejected yet: the law itself, not its rounded sum
     left_at_probe = torch.where(probe_here, before, 0.0).sum(1, keepdim=True)
     # Dividing the target by what is left and subtracting the probe law is, up to a factor, the same
     # as subtracting the scaled probe law from the target, and needs no division.
     residual = excess(mass, left_at_probe * nodes.probe_law)
-    kept = residual[:, :children].gather(1, order)
+    kept = residual[:, :children].masked_fill(probe_here, 0.0)
     residual[:, :children] = 0.0
-    after = _mass_left(torch.where(probe_here, 0.0, kept), residual.sum(1) + rest)
+    after = _mass_left(kept, residual.sum(1) + rest)
 
+    # Later than the probe: what it left is tested, over what it left in all.
     is_after = probe_here.cumsum(1) > 0
     acceptance = ratio(
         torch.where(is_after, kept, child_mass), torch.where(is_after, after, before)
     )
     acceptance = torch.where(probe_here, probe_ratio(child_mass, before * drafted), acceptance)
-    return _normalised(order, acceptance, residual, mass, rest, nodes)
+    return _normalised(acceptance, residual, mass, rest, nodes)
 
 
 def _normalised(
-    order: Tensor, acceptance: Tensor, kept: Tensor, mass: Tensor, rest: Tensor, nodes: Nodes
+    acceptance: Tensor, kept: Tensor, mass: Tensor, rest: Tensor, nodes: Nodes
 ) -> NodeLaw:
     """The law with what all rejections left, over its sum; the target where nothing is left."""
     left = kept.sum(1) + rest
     has_mass = left > 0
     scale = torch.where(has_mass, left, 1.0).reciprocal()
     residual = torch.where(has_mass.unsqueeze(1), kept * scale.unsqueeze(1), mass)
-    return NodeLaw(order, acceptance, nodes.listed, residual, scale)
+    return NodeLaw(nodes.children.slot, acceptance, nodes.listed, residual, scale)
 
 
 def _test_order(child_valid: Tensor, is_probe: Tensor, *, probe_first: bool) -> Tensor:

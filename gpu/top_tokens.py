@@ -73,37 +73,48 @@ def find_fault(logits: Float[Tensor, "*nodes vocab"]) -> Int64[Tensor, "*nodes"]
 def _first_largest(values: Tensor, size: int, *, in_order: bool) -> Tensor:
     """[rows, size] positions of the largest of [rows, width] values.
 
-    Largest by (value descending, position ascending); the positions come in that order, or in
-    ascending order where `in_order` is False.
+    Largest by (value descending, position ascending); in that order, or in any.
 
     They lie in the `size` first blocks by (maximum descending, position ascending): a block that
     comes before a value's own holds something that comes before it, namely its maximum, which is
     larger, or equal and at a smaller position.
     """
-    width = values.shape[-1]
+    rows, width = values.shape
     block = _block_width(values, size)
     if block is None:
-        return _first_largest_of_few(values, size, in_order=in_order)
+        position = torch.arange(width, device=values.device).unsqueeze(0)
+        return _first_of_few(values, position, size, in_order=in_order)[0]
     num_whole = width // block
-    blocks = values[:, : num_whole * block].view(values.shape[0], num_whole, block)
-    # In ascending order, so that candidates keep the order of their positions.
+    blocks = values[:, : num_whole * block].view(rows, num_whole, block)
     chosen = _first_largest(blocks.amax(-1), size, in_order=False)
-    row = torch.arange(values.shape[0], device=values.device).unsqueeze(-1)
-    candidates = blocks[row, chosen].flatten(1)
+    row = torch.arange(rows, device=values.device).unsqueeze(-1)
+    candidates = blocks[row, chosen]
     if width % block:  # what follows the last whole block is a candidate always
-        candidates = torch.cat([candidates, values[:, num_whole * block :]], dim=-1)
+        end = torch.nn.functional.pad(
+            values[:, num_whole * block :], (0, block - width % block), value=-torch.inf
+        )
+        candidates = torch.cat([candidates, end.unsqueeze(1)], dim=1)
         chosen = torch.nn.functional.pad(chosen, (0, 1), value=num_whole)
     if candidates.dtype != torch.float64:
         candidates = candidates.float()  # reductions of narrower floats are slow
-    place = _first_largest(candidates, size, in_order=in_order)
-    shift = block.bit_length() - 1
-    return (chosen.gather(-1, place >> shift) << shift) | (place & (block - 1))
+    first = chosen * block
+    if candidates[0].numel() >= max(_DIRECT_BELOW, 2 * size * _NARROW) and block > _NARROW:
+        step = torch.arange(0, block, _NARROW, device=values.device)
+        first = (first.unsqueeze(-1) + step).flatten(1)
+        candidates = candidates.view(rows, -1, _NARROW)
+        first, place = _first_of_few(candidates.amax(-1), first, size, in_order=False)
+        candidates = candidates[row, place]
+    step = torch.arange(candidates.shape[-1], device=values.device)
+    position = (first.unsqueeze(-1) + step).flatten(1)
+    # Positions beyond the end come after all others, but for those of a NaN.
+    found = _first_of_few(candidates.flatten(1), position, size, in_order=in_order)[0]
+    return found.clamp_max(width - 1) if width % block else found
 
 
 def _block_width(values: Tensor, size: int) -> int | None:
     """Width of the blocks to look at first; None where they would not spare work."""
     width = values.shape[-1]
-    if width < _DIRECT_BELOW:
+    if width < _DIRECT_BELOW or values.shape[0] == 0:
         return None
     if values.element_size() < 4:
         choice, share = [_WIDE, _MIDDLE], 2
@@ -115,19 +126,35 @@ def _block_width(values: Tensor, size: int) -> int | None:
     return _NARROW if 2 * size * _NARROW <= width else None
 
 
-def _first_largest_of_few(values: Tensor, size: int, *, in_order: bool) -> Tensor:
-    """`_first_largest` by looking at all values."""
+def _first_of_few(
+    values: Tensor, position: Tensor, size: int, *, in_order: bool
+) -> tuple[Tensor, Tensor]:
+    """`_first_largest` by looking at all values.
+
+    Args:
+      values: [rows, width].
+      position: [rows, width] or [1, width], each value's; no two of a row are equal.
+      size: Of them to find.
+      in_order: As for `_first_largest`.
+
+    Returns:
+      [rows, size] positions, and where in `values` they stand.
+    """
     if values.dtype == torch.float64:
-        place = values.sort(dim=-1, descending=True, stable=True).indices[..., :size]
-        return place if in_order else place.sort(dim=-1).values
+        position = position.expand(values.shape)
+        ascending, by_position = position.sort(dim=-1)
+        order = values.gather(-1, by_position).sort(dim=-1, descending=True, stable=True).indices
+        order = order[..., :size]
+        return ascending.gather(-1, order), by_position.gather(-1, order)
     # One integer holds value and position, so no two are equal and `topk` has no choice. The bits
     # of a float, those below the sign flipped in negative ones, are ordered as the floats are;
     # adding 0 makes -0.0 and 0.0 one number.
     bits = (values.float() + 0.0).view(torch.int32)
     ordered = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).long()
-    from_end = _LOW_WORD - torch.arange(values.shape[-1], device=values.device)
+    key = (ordered << 32) | (_LOW_WORD - position)
     # Sorting is left to `sort`, which is several times faster at it than `topk`.
-    best = ((ordered << 32) | from_end).topk(size, dim=-1, sorted=False).values
+    best, place = key.topk(size, dim=-1, sorted=False)
     if in_order:
-        return _LOW_WORD - (best.sort(dim=-1, descending=True).values & _LOW_WORD)
-    return (_LOW_WORD - (best & _LOW_WORD)).sort(dim=-1).values
+        best, order = best.sort(dim=-1, descending=True)
+        place = place.gather(-1, order)
+    return _LOW_WORD - (best & _LOW_WORD), place

@@ -17,7 +17,7 @@ from rheocheck.config import Rule, check_rule
 from rheocheck.errors import InputError
 from rheocheck.gpu import node_law
 from rheocheck.gpu.final_draw import Residual, draw_final
-from rheocheck.gpu.node_law import NodeLaw, Nodes, list_nodes
+from rheocheck.gpu.node_law import NodeLaw, Nodes, OrderedChildren, list_ordered
 from rheocheck.gpu.randomness import RoundUniforms
 from rheocheck.gpu.row_mass import Process, RowMass, Scratch, read_rows, wide_enough
 from rheocheck.gpu.tree import Tree
@@ -83,7 +83,8 @@ def verify(
     check_shape(tree, logits)
     batch, num_nodes, _ = logits.shape
     rows = torch.arange(batch, device=logits.device)
-    children, uniform = children_of(tree), child_uniforms(tree, uniforms)
+    children = children_of(tree, rule)
+    uniform = child_uniforms(tree, uniforms).gather(1, children.tests.slot)
     accepted = rows.new_full((batch, tree.depth), -1)
     path = None if process is None else accepted.clone()
     flat = logits.flatten(0, 1)
@@ -100,12 +101,11 @@ def verify(
             flat, row * num_nodes + node, nodes.listed, temperature, process=process, row=row,
             path=None if path is None else path[row], scratch=scratch,
         )  # fmt: skip
-        law, residual = law_of_rows(read, nodes, rule)
+        law, residual = law_of_rows(read, nodes)
         # Absent children are never accepted, whatever the test says.
-        tests = accept_tests(uniform[at].gather(1, law.order), law.acceptance)
-        tests = tests & nodes.valid.gather(1, law.order)
+        tests = accept_tests(uniform[at], law.acceptance) & nodes.children.valid
         hit = tests.any(1)
-        first = law.order.gather(1, tests.view(torch.uint8).argmax(1, keepdim=True))
+        first = tests.view(torch.uint8).argmax(1, keepdim=True)
         final = residual if final is None or not skips else final.replaced(row, residual)
         if layer == tree.depth:
             break
@@ -132,13 +132,12 @@ def verify(
     return emission(tree, accepted, node, last)
 
 
-def law_of_rows(read: RowMass, nodes: Nodes, rule: Rule) -> tuple[NodeLaw, Residual]:
+def law_of_rows(read: RowMass, nodes: Nodes) -> tuple[NodeLaw, Residual]:
     """Accept tests of nodes, and the law of the last token if all of them fail.
 
     Args:
       read: Weights of the nodes' target logits.
       nodes: Their children and probe laws.
-      rule: "rheo", "rrsw" or "onehot".
 
     Returns:
       Both for every row; all zero where the logits are unusable.
@@ -146,7 +145,7 @@ def law_of_rows(read: RowMass, nodes: Nodes, rule: Rule) -> tuple[NodeLaw, Resid
     rest = read.rest.sum(1)
     total = rest + read.listed.sum(1)
     factor = torch.where(total > 0, total, 1.0).reciprocal()
-    law = node_law.node_acceptance(read.listed * factor.unsqueeze(1), rest * factor, nodes, rule)
+    law = node_law.node_acceptance(read.listed * factor.unsqueeze(1), rest * factor, nodes)
     scale = law.scale * factor
     return law, Residual(
         nodes.listed, law.residual, read.rest * scale.unsqueeze(1), scale, read.highest
@@ -188,42 +187,43 @@ class Children:
     """Children and draft laws of all nodes; the leading axis runs over rows, then nodes.
 
     Attributes:
-      node: [rows, children] node index of the child in each slot; 0 where there is none.
+      tests: Of all nodes.
+      node: [rows, children] node index of the child that is tested first, second, ...; 0 where
+        there is none.
       token: [rows, children] its token.
-      role: [rows, children] its role.
       support: [rows, support] of the tree.
       probe_law: [rows, support] of the tree.
-      num_probes: Of the tree.
     """
 
+    tests: OrderedChildren
     node: Int64[Tensor, "rows children"]
     token: Int64[Tensor, "rows children"]
-    role: Int64[Tensor, "rows children"]
     support: Int64[Tensor, "rows support"]
     probe_law: Float64[Tensor, "rows support"]
-    num_probes: int
 
     def nodes_at(self, at: Int64[Tensor, " rows"]) -> Nodes:
-        """`list_nodes` of some nodes."""
-        return list_nodes(
-            self.token[at], self.role[at], self.node[at] > 0, self.support[at],
-            self.probe_law[at], self.num_probes,
-        )  # fmt: skip
+        """Some nodes, with their tokens listed."""
+        return list_ordered(
+            self.token[at], self.support[at], self.probe_law[at], self.tests.of_rows(at)
+        )
 
 
-def children_of(tree: Tree) -> Children:
+def children_of(tree: Tree, rule: Rule) -> Children:
     """Children of every node of every row, budget + 1 nodes a row."""
     place = tree.child.flatten(1)
-    shape = (-1, tree.child.shape[2])
-    token = torch.nn.functional.pad(tree.token, (1, 0), value=-1)
-    role = torch.nn.functional.pad(tree.role, (1, 0), value=-1)
+    token, role = (
+        torch.nn.functional.pad(column, (1, 0), value=-1).gather(1, place).view(-1, width)
+        for width in tree.child.shape[2:]
+        for column in (tree.token, tree.role)
+    )
+    node = tree.child.flatten(0, 1)
+    tests = OrderedChildren.of(role, node > 0, rule, tree.num_probes)
     return Children(
-        node=tree.child.flatten(0, 1),
-        token=token.gather(1, place).view(shape),
-        role=role.gather(1, place).view(shape),
+        tests=tests,
+        node=node.gather(1, tests.slot),
+        token=token.gather(1, tests.slot),
         support=tree.support.flatten(0, 1),
         probe_law=tree.probe_law.flatten(0, 1),
-        num_probes=tree.num_probes,
     )
 
 

@@ -31,14 +31,14 @@ def accept_rates(trace: RoundTrace, rule: Rule, temperature: float) -> NDArray[n
     row, step = (nodes >= 0).nonzero(as_tuple=True)
     node = nodes[row, step]
     at = row * trace.tree.child.shape[1] + node
-    children = verification.children_of(trace.tree).nodes_at(at)
+    children = verification.children_of(trace.tree, rule).nodes_at(at)
     process = trace.processors.process()
     read = row_mass.read_rows(
         trace.target_logits.flatten(0, 1), row * trace.target_logits.shape[1] + node,
         children.listed, temperature, process=process, row=row,
         path=None if process is None else node_paths(trace.tree)[row, node],
     )  # fmt: skip
-    law, _ = verification.law_of_rows(read, children, rule)
+    law, _ = verification.law_of_rows(read, children)
     rates = np.zeros(tuple(nodes.shape))
     none = (1.0 - law.acceptance).prod(1)
     rates[row.cpu().numpy(), step.cpu().numpy()] = (1.0 - none).clamp(0.0, 1.0).cpu().numpy()

@@ -25,7 +25,7 @@ from rheocheck.errors import BackendError
 from rheocheck.gpu.all_nodes import TreeLaws, laws_of, node_paths, tree_laws
 from rheocheck.gpu.expansion import Logits, expand
 from rheocheck.gpu.final_draw import Residual
-from rheocheck.gpu.node_law import NodeLaw, list_nodes
+from rheocheck.gpu.node_law import NodeLaw, OrderedChildren, list_nodes
 from rheocheck.gpu.processors import Processors
 from rheocheck.gpu.randomness import RoundUniforms
 from rheocheck.gpu.row_mass import Process, wide_enough
@@ -112,14 +112,9 @@ def torch_node_law(
             continue
         forced = None if weights is None else first.support[..., rank]
         children = expand(logits, zero, config, temperature, forced_probe=forced)
-        nodes = list_nodes(
-            children.token[0],
-            children.role[0],
-            children.valid[0],
-            children.support[0],
-            children.probe_law[0],
-        )
-        node, last = laws_of(target_logits.unsqueeze(0), nodes, config.rule, temperature)
+        in_order = OrderedChildren.of(children.role[0], children.valid[0], config.rule)
+        nodes = list_nodes(children.token[0], children.support[0], children.probe_law[0], in_order)
+        node, last = laws_of(target_logits.unsqueeze(0), nodes, temperature)
         tests = _tests(node, children.token[0, 0], children.valid[0, 0])
         key = b"".join(part.numpy().tobytes() for part in (last.mass, last.rest, last.scale))
         if any(count == ONE for _, count, _ in tests) and finals:

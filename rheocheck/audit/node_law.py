@@ -25,7 +25,7 @@ from rheocheck.gpu import tree as trees
 from rheocheck.gpu.all_nodes import node_paths
 from rheocheck.gpu.decoding import RoundTrace
 from rheocheck.gpu.final_draw import dense_residual
-from rheocheck.gpu.node_law import NodeLaw, list_nodes
+from rheocheck.gpu.node_law import NodeLaw, OrderedChildren, list_nodes
 from rheocheck.gpu.protocols import ForcedProbe
 from rheocheck.gpu.randomness import RoundUniforms
 from rheocheck.gpu.row_mass import wide_enough
@@ -175,15 +175,15 @@ def check_node(
     else:
         child_token, weights, misdrawn = node.child_token[None], np.ones(1), None
     outcomes = len(child_token)
+    role = expansion.slot_roles(config, child_token.device).expand(outcomes, -1)
     nodes = list_nodes(
         child_token,
-        expansion.slot_roles(config, child_token.device).expand(outcomes, -1),
-        child_token >= 0,
         node.support.expand(outcomes, -1),
         node.probe_law.expand(outcomes, -1),
+        OrderedChildren.of(role, child_token >= 0, config.rule),
     )
     logits = node.target_logits.expand(outcomes, -1)
-    law, residual = all_nodes.laws_of(logits, nodes, config.rule, temperature)
+    law, residual = all_nodes.laws_of(logits, nodes, temperature)
     last = dense_residual(residual, node.target_law.expand(outcomes, -1))
     # Not a matrix product: its last digits would depend on the number of threads.
     emitted = (weights[:, None] * emitted_laws(law, last, child_token)).sum(axis=0)

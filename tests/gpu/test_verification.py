@@ -12,7 +12,7 @@ from jaxtyping import jaxtyped
 
 from rheocheck.config import RULES, Rule, SpeculationConfig
 from rheocheck.gpu.expansion import Expansion, Role, child_ranks, expand, slot_roles
-from rheocheck.gpu.node_law import list_nodes
+from rheocheck.gpu.node_law import OrderedChildren, list_nodes
 from rheocheck.gpu.node_law import node_acceptance as plain_node_acceptance
 from rheocheck.gpu.randomness import RoundUniforms
 from rheocheck.gpu.tree import Tree, grow
@@ -55,13 +55,13 @@ def dense_law(
     rule: Rule,
 ) -> NodeLaw:
     """The sparse law of nodes, from masses read off a dense target, and spread out again."""
-    nodes = list_nodes(token, role, valid, support, probe_law)
+    nodes = list_nodes(token, support, probe_law, OrderedChildren.of(role, valid, rule))
     known = nodes.listed >= 0
     mass = torch.where(known, target.gather(1, nodes.listed.clamp_min(0)), 0.0)
     column = torch.where(known, nodes.listed, target.shape[1])
     wide = torch.nn.functional.pad(target, (0, 1))
     outside = wide.scatter(1, column, 0.0)[:, :-1]
-    law = node_acceptance(mass, outside.sum(1), nodes, rule)
+    law = node_acceptance(mass, outside.sum(1), nodes)
     residual = wide * law.scale.unsqueeze(1)
     residual = residual.scatter(1, column, law.residual)[:, :-1]
     return NodeLaw(law.order, law.acceptance, residual)
