@@ -36,15 +36,13 @@ class Residual:
     scale: Float64[Tensor, " rows"]
     highest: Float64[Tensor, " rows"]
 
-    def replaced(self, row: Int64[Tensor, " some"], new: "Residual") -> "Residual":
-        """With the laws of some rows replaced, one each in `new`."""
-        return Residual(
-            self.listed.index_copy(0, row, new.listed),
-            self.mass.index_copy(0, row, new.mass),
-            self.rest.index_copy(0, row, new.rest),
-            self.scale.index_copy(0, row, new.scale),
-            self.highest.index_copy(0, row, new.highest),
-        )
+    def replace(self, row: Int64[Tensor, " some"], new: "Residual") -> None:
+        """Replace, in place, the laws of some rows by those of `new`, one each."""
+        self.listed.index_copy_(0, row, new.listed)
+        self.mass.index_copy_(0, row, new.mass)
+        self.rest.index_copy_(0, row, new.rest)
+        self.scale.index_copy_(0, row, new.scale)
+        self.highest.index_copy_(0, row, new.highest)
 
 
 def block_masses(residual: Residual) -> Float64[Tensor, "rows blocks"]:

@@ -121,28 +121,32 @@ def read_rows(
     if scratch is None:
         scratch = Scratch.of(logits, count, processed=process is not None)
     step, vocab = scratch.weights.shape[0], logits.shape[1]
-    is_listed, token = listed >= 0, listed.clamp_min(0)
+    not_listed, token = listed < 0, listed.clamp_min(0)
     parts = []
     for begin in range(0, max(count, 1), step):
         part = slice(begin, min(begin + step, count))
         weights = scratch.weights[: part.stop - begin]
         values = weights[:, :vocab]
-        given = logits[part] if index is None else logits.index_select(0, index[part])
-        if process is not None:
-            assert row is not None and path is not None
-            given = process(wide_enough(given), row[part], path[part])
-        values.copy_(given)
-        parts.append(_read(scratch, weights, vocab, token[part], is_listed[part], temperature))
+        if index is not None and process is None and _is_like(values, logits):
+            torch.index_select(logits, 0, index[part], out=values)
+        else:
+            given = logits[part] if index is None else logits.index_select(0, index[part])
+            if process is not None:
+                assert row is not None and path is not None
+                given = process(wide_enough(given), row[part], path[part])
+            values.copy_(given)
+        parts.append(_read(scratch, weights, vocab, token[part], not_listed[part], temperature))
     highest, own, rest = (
         columns[0] if len(columns) == 1 else torch.cat(columns)
         for columns in zip(*parts, strict=True)
     )
-    # A row's NaN or infinity makes its largest logit one; its weights are blotted out.
-    usable = highest.isfinite()
+    # A row's NaN or infinity makes its largest logit one, and so the difference NaN; its weights
+    # are blotted out.
+    unusable = highest - highest != 0
     return RowMass(
         highest=highest.squeeze(-1),
-        listed=own.masked_fill_(~(usable & is_listed), 0.0),
-        rest=rest.masked_fill_(~usable, 0.0),
+        listed=own.masked_fill_(unusable | not_listed, 0.0),
+        rest=rest.masked_fill_(unusable, 0.0),
     )
 
 
@@ -180,12 +184,17 @@ def block_weights(
     return (shifted / temperature).exp()
 
 
+def _is_like(values: Tensor, logits: Tensor) -> bool:
+    """Whether rows of `logits` can be written to `values` as they are, in one step."""
+    return values.dtype == logits.dtype and values.is_contiguous() and not logits.requires_grad
+
+
 def _read(
     scratch: Scratch,
     weights: Tensor,
     vocab: int,
     token: Tensor,
-    is_listed: Tensor,
+    not_listed: Tensor,
     temperature: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Largest logit, listed weights and block sums of rows whose logits are in `weights`."""
@@ -202,7 +211,7 @@ def _read(
         weights[:, vocab:] = -torch.inf
         _weigh(weights, temperature)
     # Exactly 0 is left of what is listed; padding subtracts 0 from the first token.
-    weights.scatter_add_(-1, token, weights.gather(-1, token).neg_().masked_fill_(~is_listed, 0.0))
+    weights.scatter_add_(-1, token, weights.gather(-1, token).neg_().masked_fill_(not_listed, 0.0))
     if scratch.wide is not None:
         weights = scratch.wide[: len(weights)].copy_(weights)
     rest = weights.view(len(weights), -1, BLOCK) if len(weights) else weights.unsqueeze(-1)

@@ -106,7 +106,10 @@ def verify(
         tests = accept_tests(uniform[at], law.acceptance) & nodes.children.valid
         hit = tests.any(1)
         first = tests.view(torch.uint8).argmax(1, keepdim=True)
-        final = residual if final is None or not skips else final.replaced(row, residual)
+        if final is None or not skips:
+            final = residual
+        else:
+            final.replace(row, residual)
         if layer == tree.depth:
             break
         chosen = children.node[at].gather(1, first).squeeze(1)
@@ -143,8 +146,8 @@ def law_of_rows(read: RowMass, nodes: Nodes) -> tuple[NodeLaw, Residual]:
       Both for every row; all zero where the logits are unusable.
     """
     rest = read.rest.sum(1)
-    total = rest + read.listed.sum(1)
-    factor = torch.where(total > 0, total, 1.0).reciprocal()
+    # At least 1, the weight of the largest logit, or 0 where that is unusable.
+    factor = (rest + read.listed.sum(1)).clamp_min(1.0).reciprocal()
     law = node_law.node_acceptance(read.listed * factor.unsqueeze(1), rest * factor, nodes)
     scale = law.scale * factor
     return law, Residual(
