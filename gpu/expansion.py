@@ -173,11 +173,16 @@ def child_ranks(
     """
     num_top = config.num_top if num_top is None else num_top
     slot = torch.arange(config.top_k, device=probe_rank.device)
+    if isinstance(num_top, int) and config.num_probes == 1 and num_top < config.top_k:
+        # What follows, with the slots of each role known.
+        filler = slot[num_top:-1] + (slot[num_top:-1] >= probe_rank).long()
+        top = slot[:num_top].expand(*probe_rank.shape[:-1], num_top)
+        rank = torch.cat((top, probe_rank, filler), dim=-1)
+        return torch.where(rank < num_support.unsqueeze(-1), rank, -1)
     # The filler of slot j is the (j - num_top - num_probes)-th tail token once the probes are taken
     # out: it steps over each of them in ascending order.
     filler = (slot - config.num_probes).expand(*probe_rank.shape[:-1], config.top_k)
-    in_turn = probe_rank if config.num_probes == 1 else probe_rank.sort(dim=-1).values
-    for probe in in_turn.unbind(-1):
+    for probe in probe_rank.sort(dim=-1).values.unbind(-1):
         filler = filler + (filler >= probe.unsqueeze(-1)).long()
     number = slot - num_top
     is_probe = (number >= 0) & (number < config.num_probes)

@@ -87,8 +87,7 @@ def _first_largest(values: Tensor, size: int, *, in_order: bool) -> Tensor:
     num_whole = width // block
     blocks = values[:, : num_whole * block].view(rows, num_whole, block)
     chosen = _first_largest(blocks.amax(-1), size, in_order=False)
-    row = torch.arange(rows, device=values.device).unsqueeze(-1)
-    candidates = blocks[row, chosen]
+    candidates = _take(blocks, chosen)
     if width % block:  # what follows the last whole block is a candidate always
         end = torch.nn.functional.pad(
             values[:, num_whole * block :], (0, block - width % block), value=-torch.inf
@@ -102,13 +101,32 @@ def _first_largest(values: Tensor, size: int, *, in_order: bool) -> Tensor:
         step = torch.arange(0, block, _NARROW, device=values.device)
         first = (first.unsqueeze(-1) + step).flatten(1)
         candidates = candidates.view(rows, -1, _NARROW)
-        first, place = _first_of_few(candidates.amax(-1), first, size, in_order=False)
-        candidates = candidates[row, place]
+        first, place = _first_of_few(_narrow_maxima(candidates), first, size, in_order=False)
+        candidates = _take(candidates, place)
     step = torch.arange(candidates.shape[-1], device=values.device)
     position = (first.unsqueeze(-1) + step).flatten(1)
     # Positions beyond the end come after all others, but for those of a NaN.
     found = _first_of_few(candidates.flatten(1), position, size, in_order=in_order)[0]
     return found.clamp_max(width - 1) if width % block else found
+
+
+def _take(blocks: Tensor, index: Tensor) -> Tensor:
+    """[rows, some, block] of [rows, blocks, block], by [rows, some] indices."""
+    rows, count, width = blocks.shape
+    row = torch.arange(rows, device=blocks.device).unsqueeze(-1)
+    if not blocks.is_contiguous():
+        return blocks[row, index]
+    # Whole blocks are copied at once: several times faster than indexing by two tensors.
+    flat = blocks.view(-1, width).index_select(0, (row * count + index).flatten())
+    return flat.view(rows, -1, width)
+
+
+def _narrow_maxima(blocks: Tensor) -> Tensor:
+    """[rows, blocks] maxima of [rows, blocks, _NARROW]."""
+    if blocks.device.type != "cpu" or torch.compiler.is_compiling():
+        return blocks.amax(-1)
+    # A CPU reduces so few values at a time slowly, and pools them fast.
+    return torch.nn.functional.max_pool1d(blocks.flatten(1).unsqueeze(1), _NARROW).squeeze(1)
 
 
 def _block_width(values: Tensor, size: int) -> int | None:
