@@ -24,11 +24,12 @@ def test_sums_are_those_of_python_integers(vectors: int, bits: int) -> None:
 
 
 def test_largest_terms_do_not_round() -> None:
-    rows = [np.full(3, (1 << 54) - 1)] * 64
-    assert (
-        weighted_counts([(1 << 640) - 1] * 64, rows)
-        == [64 * ((1 << 640) - 1) * ((1 << 54) - 1)] * 3
-    )
+    for vectors in (64, 256, 257, 1100):
+        rows = [np.full(3, (1 << 54) - 1)] * vectors
+        assert (
+            weighted_counts([(1 << 640) - 1] * vectors, rows)
+            == [vectors * ((1 << 640) - 1) * ((1 << 54) - 1)] * 3
+        )
 
 
 def test_nothing_to_add() -> None:
