@@ -19,7 +19,7 @@ from rheocheck.reference.float_law import UNIFORM_BITS, draw_counts
 
 _LARGEST_UNIFORM = 1.0 - 2.0**-53
 _NEAR = 3
-_CHUNK = 128  # blocks at a time: what is compared stays in the cache
+_CHUNK = 256  # blocks at a time: what is compared stays in the cache
 
 
 def final_counts(
