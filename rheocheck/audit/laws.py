@@ -31,7 +31,11 @@ def rank_order(logits: NDArray[np.floating], support_size: int) -> NDArray[np.in
       [support] indices into the draft vocabulary.
     """
     values = np.asarray(logits, dtype=np.float64)
-    order = np.lexsort((np.arange(len(values)), -values))[:support_size]
+    order = np.arange(len(values))
+    if support_size < len(values):
+        least = np.partition(values, -support_size)[-support_size]
+        order = np.flatnonzero(values >= least)
+    order = order[np.lexsort((order, -values[order]))][:support_size]
     return np.asarray(order[values[order] > -np.inf], dtype=np.int64)
 
 

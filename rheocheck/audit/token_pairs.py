@@ -32,8 +32,8 @@ class Pairs:
 
     def observe(self, drawn: Drawn) -> None:
         """Add PIT values, ordered by draft/target where there is a draft."""
-        order = drawn.by_target() if drawn.laws.draft is None else drawn.by_draft()
-        self.values.append(drawn.pit(order))
+        has_draft = drawn.laws.draft is not None
+        self.values.append(drawn.pit_by_draft if has_draft else drawn.pit_by_target)
         self.places.append(drawn.place)
 
     def merge(self, later: "Pairs") -> None:

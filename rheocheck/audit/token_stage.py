@@ -9,7 +9,7 @@ import numpy as np
 from rheocheck.audit.findings import LOSSY_LEVEL, SUSPECT_LEVEL, StageFindings
 from rheocheck.audit.token_power import MOST_TOKENS, NAMED_TV, BinPower, PilotFault
 from rheocheck.audit.token_statistics import Statistic
-from rheocheck.audit.token_tests import THREE_TESTS, Buckets, Pit, Score, Tokens
+from rheocheck.audit.token_tests import THREE_TESTS, Buckets, Pit, Score, Tokens, score_limit
 from rheocheck.audit.token_witness import WitnessSets, witness
 from rheocheck.certificate import StageResult, Verdict
 from rheocheck.stats.chi_square import pool_cells
@@ -195,7 +195,7 @@ def _accept_row(run: TokenRun, level: float) -> dict[str, Any]:
         "accepted_too_often": sums.deviation,
         "z": sums.z,
         "p_value": sums.p_value,
-        "detectable_shift": Score("", lambda drawn: drawn.uniform, sums=sums).detectable(level),
+        "detectable_shift": score_limit(sums, level),
     }
 
 

@@ -12,12 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rheocheck.audit.drawn_tokens import Drawn, Values
-from rheocheck.audit.token_cells import RANK_NAMES, rank_buckets, role_buckets
+from rheocheck.audit.token_cells import RANK_NAMES
 from rheocheck.audit.token_pairs import Pairs
 from rheocheck.audit.token_power import FaultPower
 from rheocheck.audit.token_tests import Buckets, Pit, Score, Tokens
 from rheocheck.stats.cells import ROLES, rank_cell, role_cell
-from rheocheck.stats.scores import above_target, draft_score, surprisal
+from rheocheck.stats.drafted import above_target_terms, draft_score_terms, roles
+from rheocheck.stats.scores import (
+    ScoreTerms,
+    above_target,
+    draft_score,
+    score_terms,
+    surprisal,
+)
+from rheocheck.stats.wide import WIDE, surprisal_terms
 
 
 class Statistic(Protocol):
@@ -66,11 +74,11 @@ class Statistic(Protocol):
 def statistics(has_draft: bool = True) -> list[Statistic]:
     """All statistics that the laws at hand allow, fresh."""
     every: list[Statistic] = [
-        Score("surprisal", _surprisal),
-        Score("draft score", _draft_score, True),
-        Score("above target", _above_target, True),
-        Pit("PIT by draft/target", Drawn.by_draft, True),
-        Pit("PIT by target", Drawn.by_target),
+        Score("surprisal", _surprisal, _surprisal_terms),
+        Score("draft score", _draft_score, _draft_score_terms, True),
+        Score("above target", _above_target, _above_target_terms, True),
+        Pit("PIT by draft/target", _pit_by_draft, Drawn.by_draft, True),
+        Pit("PIT by target", _pit_by_target, Drawn.by_target),
         Buckets("ranks", RANK_NAMES, _ranks, _rank_table),
         Buckets("roles", ROLES, _roles, _role_table, True),
         Tokens(),
@@ -101,8 +109,31 @@ def _above_target(drawn: Drawn) -> Values:
     return above_target(drawn.laws.null, drawn.draft)
 
 
+def _surprisal_terms(drawn: Drawn) -> ScoreTerms:
+    law, column = drawn.laws.null, drawn.laws.column
+    if law.shape[1] > WIDE:
+        return surprisal_terms(law, column)
+    return score_terms(law, surprisal(law), column)
+
+
+def _draft_score_terms(drawn: Drawn) -> ScoreTerms:
+    return draft_score_terms(drawn.drafted)
+
+
+def _above_target_terms(drawn: Drawn) -> ScoreTerms:
+    return above_target_terms(drawn.drafted)
+
+
+def _pit_by_draft(drawn: Drawn) -> Values:
+    return drawn.pit_by_draft
+
+
+def _pit_by_target(drawn: Drawn) -> Values:
+    return drawn.pit_by_target
+
+
 def _ranks(drawn: Drawn) -> tuple[NDArray[np.int64], Values]:
-    return rank_buckets(drawn.laws)
+    return drawn.ranks
 
 
 def _rank_table(drawn: Drawn) -> NDArray[np.int64]:
@@ -114,4 +145,4 @@ def _role_table(drawn: Drawn) -> NDArray[np.int64]:
 
 
 def _roles(drawn: Drawn) -> tuple[NDArray[np.int64], Values]:
-    return role_buckets(drawn.laws, drawn.num_top, drawn.num_candidates)
+    return roles(drawn.drafted, drawn.num_top, drawn.num_candidates)

@@ -27,27 +27,36 @@ from rheocheck.stats.chi_square import MIN_EXPECTED, GoodnessOfFit, bucket_chi_s
 from rheocheck.stats.fault_power import e_value_bar, pit_noncentrality, score_shift
 from rheocheck.stats.pit import NUM_BINS, uniformity
 from rheocheck.stats.power import DEFAULT_POWER, chi_square_detectable
-from rheocheck.stats.scores import NO_SCORES, ScoreSums, score_sums
+from rheocheck.stats.scores import NO_SCORES, ScoreSums, ScoreTerms
 from rheocheck.stats.token_calibration import TokenCalibration, token_calibration
 from rheocheck.traces.laws import Laws
 
 # The uniformity test takes the smallest of three p-values, three times over.
 THREE_TESTS = 3
+# Columns of a batch of laws that are summed at a time.
+_COLUMNS = 2048
 
 
 @dataclass(slots=True)
 class Score:
-    """A score of the token, summed: see `rheocheck.stats.scores`."""
+    """A score of the token, summed: see `rheocheck.stats.scores`.
+
+    Attributes:
+      name: In the report.
+      score: [emitted, columns] scores; read for the power.
+      terms: What the tokens add, from as few columns as that takes.
+    """
 
     name: str
     score: Callable[[Drawn], Values]
+    terms: Callable[[Drawn], ScoreTerms]
     needs_draft: bool = False
     sums: ScoreSums = NO_SCORES
     effect: str = "shift of the score's mean, a token"
 
     def observe(self, drawn: Drawn) -> None:
         """Add the tokens' scores."""
-        self.sums += score_sums(drawn.laws.null, self.score(drawn), drawn.laws.column)
+        self.sums += self.terms(drawn).total()
 
     def merge(self, later: "Score") -> None:
         """Add the sums."""
@@ -65,12 +74,7 @@ class Score:
 
     def detectable(self, level: float) -> float | None:
         """Shift of the mean, in nats or in mass, upwards or downwards, whichever is larger."""
-        count = self.sums.num_samples
-        bar = max(e_value_bar(self.sums.cumulant, level, sign) for sign in (1.0, -1.0))
-        if not np.isfinite(bar):
-            return None
-        spread = float(stats.norm.ppf(DEFAULT_POWER)) * math.sqrt(self.sums.variance)
-        return (bar + spread) / count
+        return score_limit(self.sums, level)
 
     def power_of(self, drawn: Drawn, fault: Values) -> FaultPower:
         """From the score's moments under target and fault."""
@@ -79,9 +83,16 @@ class Score:
 
 @dataclass(slots=True)
 class Pit:
-    """Randomised PIT with columns in the order of a key; KS, Anderson-Darling and 20 bins."""
+    """Randomised PIT with columns in the order of a key; KS, Anderson-Darling and 20 bins.
+
+    Attributes:
+      name: In the report.
+      pit: [emitted] values.
+      order: [emitted, columns] the key, ascending; read for the power.
+    """
 
     name: str
+    pit: Callable[[Drawn], Values]
     order: Callable[[Drawn], Values]
     needs_draft: bool = False
     values: list[Values] = field(default_factory=list)
@@ -89,7 +100,7 @@ class Pit:
 
     def observe(self, drawn: Drawn) -> None:
         """Add the tokens' PIT values."""
-        self.values.append(drawn.pit(self.order(drawn)))
+        self.values.append(self.pit(drawn))
 
     def merge(self, later: "Pit") -> None:
         """Append the values."""
@@ -195,10 +206,14 @@ class Tokens:
 
     def observe(self, drawn: Drawn) -> None:
         """Add the tokens and their laws."""
-        for half in (0, 1):
-            rows = np.flatnonzero(drawn.place[:, 1] % 2 == half)
+        half = drawn.place[:, 1] % 2
+        if drawn.laws.ids is None:
+            self._add_dense(drawn.laws, half)
+            return
+        for side in (0, 1):
+            rows = np.flatnonzero(half == side)
             if len(rows):
-                self._add(half, _token_sums(drawn.laws, rows))
+                self._add(side, _listed_sums(drawn.laws, rows))
 
     def merge(self, later: "Tokens") -> None:
         """Add the sums."""
@@ -233,6 +248,21 @@ class Tokens:
         """From each token's rate under target and fault."""
         return TokenPower(drawn.laws.null.mean(axis=0), fault.mean(axis=0))
 
+    def _add_dense(self, laws: Laws, half: NDArray[np.int64]) -> None:
+        for side in (0, 1):
+            rows = np.flatnonzero(half == side)
+            if not len(rows):
+                continue
+            sums = np.empty((3, laws.null.shape[1]))
+            sums[0] = np.bincount(laws.column[rows], minlength=sums.shape[1])
+            # A few columns at a time stay in the cache.
+            for start in range(0, sums.shape[1], _COLUMNS):
+                part = laws.null[rows, start : start + _COLUMNS]
+                sums[1, start : start + _COLUMNS] = part.sum(axis=0)
+                part *= part
+                sums[2, start : start + _COLUMNS] = part.sum(axis=0)
+            self._add(side, sums)
+
     def _add(self, half: int, more: Values) -> None:
         width = max(self.sums.shape[2], more.shape[1])
         sums = np.zeros((2, 3, width))
@@ -241,13 +271,10 @@ class Tokens:
         self.sums = sums
 
 
-def _token_sums(laws: Laws, rows: NDArray[np.int64]) -> Values:
-    """[3, tokens] counts, expected counts and sums of squares of some of the rows."""
-    law, column = laws.null[rows], laws.column[rows]
-    if laws.ids is None:
-        found = np.bincount(column, minlength=law.shape[1])
-        return np.stack([found, law.sum(axis=0), (law**2).sum(axis=0)])
-    table = laws.ids[rows]
+def _listed_sums(laws: Laws, rows: NDArray[np.int64]) -> Values:
+    """[3, tokens] counts, expected counts and sums of squares of some rows that list tokens."""
+    assert laws.ids is not None
+    law, column, table = laws.null[rows], laws.column[rows], laws.ids[rows]
     there = table >= 0
     drawn = table[np.arange(len(rows)), column]
     mass, ids = law[there], table[there]
@@ -255,6 +282,15 @@ def _token_sums(laws: Laws, rows: NDArray[np.int64]) -> Values:
     counts = np.bincount(drawn[drawn >= 0], minlength=size)
     expected, squares = (np.bincount(ids, mass**power, minlength=size) for power in (1, 2))
     return np.stack([counts, expected, squares])
+
+
+def score_limit(sums: ScoreSums, level: float) -> float | None:
+    """Shift of a score's mean that its e-value finds with power 0.95; None where it finds none."""
+    bar = max(e_value_bar(sums.cumulant, level, sign) for sign in (1.0, -1.0))
+    if not np.isfinite(bar):
+        return None
+    spread = float(stats.norm.ppf(DEFAULT_POWER)) * math.sqrt(sums.variance)
+    return (bar + spread) / sums.num_samples
 
 
 def chi_square_limit(count: int, df: int, level: float) -> float | None:

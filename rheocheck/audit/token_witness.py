@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from rheocheck.audit.drawn_tokens import Drawn, Values
-from rheocheck.audit.token_cells import rank_buckets
 from rheocheck.stats.cells import RANK_STARTS
 from rheocheck.stats.witness import best_tilt, sequential_rate_lower, witness_set
 
@@ -171,18 +170,18 @@ def _measured(
 
 def _members(drawn: Drawn) -> tuple[Values, Values]:
     """[emitted, sets] whether the token is in each set, and the set's mass at its place."""
-    laws, count = drawn.laws, len(drawn.laws.column)
-    hits, mass = [], []
-    # Only what the draft has can be in a set, and that is little of a large vocabulary.
-    row, column = np.nonzero(laws.null[:0] if laws.draft is None else laws.draft)
-    drafted = np.zeros(0) if laws.draft is None else laws.draft[row, column]
-    target = laws.null[row, column]
-    is_token = column == laws.column[row]
-    for ratio in RATIOS:
-        inside = drafted > ratio * target
-        hits.append(np.bincount(row[inside & is_token], minlength=count).astype(np.float64))
-        mass.append(np.bincount(row[inside], target[inside], minlength=count))
-    bucket, law = rank_buckets(laws)
+    count = len(drawn.laws.column)
+    if drawn.laws.draft is None:
+        hits, mass = [[np.zeros(count)] * len(RATIOS) for _ in range(2)]
+    else:
+        # Only what the draft has can be in a set.
+        drafted, hits, mass = drawn.drafted, [], []
+        own = np.arange(drafted.token.shape[1]) == drafted.place[:, None]
+        for ratio in RATIOS:
+            inside = (drafted.draft > ratio * drafted.target) & (drafted.token >= 0)
+            hits.append((inside & own).any(axis=1).astype(np.float64))
+            mass.append(np.where(inside, drafted.target, 0.0).sum(axis=1))
+    bucket, law = drawn.ranks
     for cell in range(len(RANK_STARTS) - 1):
         hits.append((bucket <= cell).astype(np.float64))
         mass.append(law[:, : cell + 1].sum(axis=1))
