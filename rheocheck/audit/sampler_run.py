@@ -47,7 +47,7 @@ class Limits:
 
     max_paths: int = 50_000
     max_seconds: float = 300.0
-    max_run_seconds: float = 20.0
+    max_run_seconds: float = 10.0
     max_choices: int = 2_000
 
 

@@ -64,7 +64,11 @@ def certify_sampler(
         "quick": quick, "max_vocab": max_vocab,
         "tolerance": str(getattr(sampler, "tolerance", 0) if allowed is None else allowed),
     }  # fmt: skip
-    limits = Limits(max_paths=max_paths, max_seconds=max_seconds)
+    limits = Limits(
+        max_paths=max_paths,
+        max_seconds=max_seconds,
+        max_run_seconds=min(Limits().max_run_seconds, max_seconds),
+    )
     replay = replay_of(spec, quick, seed, max_vocab, limits, allowed)
     words = [*shlex.split(replay), "--jobs", str(jobs)]
     words += [] if json_file is None else ["--json", str(json_file)]
