@@ -282,12 +282,13 @@ def _expanded_laws(
     is_expanded = (layer >= 1) & (layer < config.depth) & (rank < config.top_k)
     column = torch.where(is_expanded, 1 + (layer - 1) * config.top_k + rank, blank)
     column = torch.nn.functional.pad(column, (1, 0))
-    wide = column.unsqueeze(-1).expand(-1, -1, support.shape[-1])
+    row = torch.arange(batch, device=device).unsqueeze(1)
     pad = torch.nn.functional.pad
+    # Indexing copies a node's whole support at once, which `gather` does not.
     return (
-        pad(support, (0, 0, 0, 1), value=-1).gather(1, wide),
-        pad(probe_law, (0, 0, 0, 1)).gather(1, wide),
-        pad(probe_rank, (0, 1), value=-1).gather(1, column),
+        pad(support, (0, 0, 0, 1), value=-1)[row, column],
+        pad(probe_law, (0, 0, 0, 1))[row, column],
+        pad(probe_rank, (0, 1), value=-1)[row, column],
     )
 
 

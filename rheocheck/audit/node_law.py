@@ -13,29 +13,22 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from rheocheck.audit.choices import Choice, choice_uniforms
-from rheocheck.audit.laws import rank_order, softmax, total_variation
+from rheocheck.audit.laws import total_variation
+from rheocheck.audit.node_mixture import emitted_law
+from rheocheck.audit.node_outcomes import DraftedNode, outcomes_of
 from rheocheck.audit.recording import RecordingDrafter
 from rheocheck.config import SpeculationConfig
-from rheocheck.gpu import all_nodes, expansion
-from rheocheck.gpu import tree as trees
+from rheocheck.gpu import expansion
 from rheocheck.gpu.all_nodes import node_paths
 from rheocheck.gpu.decoding import RoundTrace
-from rheocheck.gpu.final_draw import dense_residual
-from rheocheck.gpu.node_law import NodeLaw, OrderedChildren, list_nodes
-from rheocheck.gpu.protocols import ForcedProbe
-from rheocheck.gpu.randomness import RoundUniforms
+from rheocheck.gpu.node_law import OrderedChildren, list_nodes
 from rheocheck.gpu.row_mass import wide_enough
 
 # The law of a node is a few hundred float64 operations away from its logits.
 TOLERANCE = 1e-6
-# A draw is asked for at both ends of its interval of the inverse CDF, this far inside. 128
-# intervals off by that much, and the outcomes left out, change the law by less than 2e-7.
-_EDGE = 1e-10
-_SMALLEST_CHECKED = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -167,11 +160,9 @@ def check_node(
 ) -> NodeFinding:
     """Exact law of one node; see `check_nodes`."""
     if node.probe_survived and node.draft_logits is not None:
-        drafted = _Node(node.draft_logits, config, temperature, token_ids)
-        tokens, weights = _probe_outcomes(drafted)
-        children = _children(drafted, tokens, None)
+        drafted = DraftedNode(node.draft_logits, config, temperature, token_ids)
+        weights, children, misdrawn = outcomes_of(drafted)
         child_token = torch.where(node.child_token >= 0, children, -1)
-        misdrawn = _check_draws(drafted, tokens, weights)
     else:
         child_token, weights, misdrawn = node.child_token[None], np.ones(1), None
     outcomes = len(child_token)
@@ -182,12 +173,8 @@ def check_node(
         node.probe_law.expand(outcomes, -1),
         OrderedChildren.of(role, child_token >= 0, config.rule),
     )
-    logits = node.target_logits.expand(outcomes, -1)
-    law, residual = all_nodes.laws_of(logits, nodes, temperature)
-    last = dense_residual(residual, node.target_law.expand(outcomes, -1))
-    # Not a matrix product: its last digits would depend on the number of threads.
-    emitted = (weights[:, None] * emitted_laws(law, last, child_token)).sum(axis=0)
     wanted = node.target_law.cpu().numpy()
+    emitted = emitted_law(node.target_logits, nodes, child_token, weights, wanted, temperature)
     deviation = np.abs(emitted - wanted)
     token = int(deviation.argmax())
     return NodeFinding(
@@ -201,31 +188,6 @@ def check_node(
         wanted=float(wanted[token]),
         misdrawn=misdrawn,
     )
-
-
-def emitted_laws(law: NodeLaw, last: Tensor, child_token: Tensor) -> NDArray[np.float64]:
-    """Law of the emitted token of each outcome, from accept probabilities and residual.
-
-    Args:
-      law: Accept tests of the outcomes, as the code under test gives them.
-      last: [outcomes, vocab] law of the last token once all tests have failed.
-      child_token: [outcomes, top_k] tokens in slot order; -1 where there is no child.
-
-    Returns:
-      [outcomes, vocab]; a row sums to 1 up to rounding.
-    """
-    order = law.order.cpu().numpy()
-    acceptance = law.acceptance.cpu().numpy()
-    token = np.take_along_axis(child_token.cpu().numpy(), order, axis=1)
-    emitted = np.zeros(tuple(last.shape))
-    reach = np.ones(len(emitted))
-    rows = np.arange(len(emitted))
-    for place in range(token.shape[1]):
-        present = token[:, place] >= 0
-        taken = np.where(present, reach * acceptance[:, place], 0.0)
-        np.add.at(emitted, (rows, np.where(present, token[:, place], 0)), taken)
-        reach = reach - taken
-    return np.asarray(emitted + reach[:, None] * last.cpu().numpy(), dtype=np.float64)
 
 
 def _take(trace: RoundTrace, row: int, node: int) -> ReachedNode:
@@ -260,82 +222,3 @@ def _processed(trace: RoundTrace, row: int, node: int) -> Tensor:
     path = node_paths(trace.tree)[row : row + 1, node]
     index = torch.tensor([row], device=logits.device)
     return process(wide_enough(logits.unsqueeze(0)), index, path).squeeze(0)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Node:
-    """What an expansion of one node takes: raw logits, scheme, temperature, token ids."""
-
-    logits: Tensor
-    config: SpeculationConfig
-    temperature: float
-    token_ids: Tensor | None
-
-
-def _probe_outcomes(node: _Node) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Tokens that the probe can be, in rank order, and their probabilities, made here."""
-    raw = node.logits.double().cpu().numpy()
-    tail = rank_order(raw, node.config.support_size)[node.config.num_top :]
-    law = softmax(raw[tail], node.temperature)
-    target_ids = tail if node.token_ids is None else node.token_ids.cpu().numpy()[tail]
-    possible = law > 0
-    return target_ids[possible], law[possible]
-
-
-class _OneNode:
-    """A drafter that knows one node's logits and nothing below it; one row for each outcome."""
-
-    def __init__(self, logits: Tensor, rows: int, token_ids: Tensor | None) -> None:
-        self.token_ids = token_ids
-        self._logits = logits.expand(rows, -1)
-
-    def root(self) -> Tensor:
-        return self._logits
-
-    def extend(self, parent: Tensor, token: Tensor, valid: Tensor) -> Tensor:
-        raise AssertionError("a tree of depth 1 asks for the root only")
-
-
-def _children(
-    node: "_Node", forced: NDArray[np.int64] | None, uniform: NDArray[np.float64] | None
-) -> Tensor:
-    """[outcomes, top_k] children in slot order, for each forced probe or each uniform; -1 for none.
-
-    They come from a tree of depth 1 with room for all of them, so that the very code that made the
-    real tree draws, places and ranks them.
-    """
-    rows = len(forced) if forced is not None else len(uniform) if uniform is not None else 0
-    device, config = node.logits.device, node.config
-    alone = config.model_copy(update={"depth": 1, "budget": config.top_k})
-    draws = np.zeros(rows) if uniform is None else uniform
-    zeros = torch.zeros(rows, dtype=torch.float64, device=device)
-    uniforms = RoundUniforms(
-        probe=torch.as_tensor(draws, device=device)[:, None, None].expand(-1, 1, config.top_k),
-        accept=zeros[:, None, None, None].expand(-1, 1, config.top_k, config.top_k),
-        final=zeros,
-    )
-    probe = None
-    if forced is not None:
-        layer = torch.ones(rows, dtype=torch.int64, device=device)
-        probe = ForcedProbe(layer, layer - 1, torch.as_tensor(forced, device=device))
-    drafter = _OneNode(node.logits, rows, node.token_ids)
-    grown = trees.grow(drafter, uniforms, alone, node.temperature, forced=probe)
-    tokens = torch.nn.functional.pad(grown.token, (1, 0), value=-1)
-    return tokens.gather(1, grown.child[:, 0])
-
-
-def _check_draws(
-    node: "_Node", tokens: NDArray[np.int64], weights: NDArray[np.float64]
-) -> tuple[float, int, int] | None:
-    """Draw the probe at both ends of every outcome's interval; the first that goes elsewhere."""
-    above = np.cumsum(weights)
-    below = above - weights
-    wide = weights > _SMALLEST_CHECKED
-    points = np.concatenate([below[wide] + _EDGE, above[wide] - _EDGE]).clip(0.0, 1.0 - 2.0**-53)
-    wanted = np.concatenate([tokens[wide], tokens[wide]])
-    found = _children(node, None, points)[:, node.config.num_top].cpu().numpy()
-    wrong = np.flatnonzero(found != wanted)
-    if not wrong.size:
-        return None
-    first = int(wrong[0])
-    return float(points[first]), int(wanted[first]), int(found[first])
