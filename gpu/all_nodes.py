@@ -83,7 +83,7 @@ def tree_laws(
     step = max(1, -(-count // _LEAST_PARTS))
     if flat.device.type == "cpu":
         step = min(step, _MOST_NODES)
-    scratch = Scratch.of(flat, step, processed=process is not None)
+    scratch = Scratch.of(flat, step, temperature, process)
     parts = []
     for begin in range(0, max(count, 1), step):
         part = slice(begin, begin + step)

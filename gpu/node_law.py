@@ -24,6 +24,10 @@ from rheocheck.gpu.several_probes import tests_in_order
 _LANES = 16
 
 
+# Less than so much of the target's mass counts as nothing left: its reciprocal must be finite.
+_LEAST_LEFT = 2.0**-1000
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Nodes:
     """Nodes to be verified, one row each, with their tokens listed once.
@@ -202,7 +206,7 @@ def _normalised(
 ) -> NodeLaw:
     """The law with what all rejections left, over its sum; the target where nothing is left."""
     left = kept.sum(1) + rest
-    has_mass = left > 0
+    has_mass = left > _LEAST_LEFT
     scale = torch.where(has_mass, left, 1.0).reciprocal()
     residual = torch.where(has_mass.unsqueeze(1), kept * scale.unsqueeze(1), mass)
     return NodeLaw(nodes.children.slot, acceptance, nodes.listed, residual, scale)

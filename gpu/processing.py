@@ -10,6 +10,9 @@ from torch import Tensor
 from rheocheck.config import SamplingConfig
 from rheocheck.errors import InputError
 
+# Terms that are summed at a time: few enough that no sum is split over threads.
+_SUM_BLOCK = 256
+
 
 def target_law(
     logits: Float[Tensor, "*axes vocab"], sampling: SamplingConfig, *, check: bool = True
@@ -100,7 +103,18 @@ def softmax(values: Float64[Tensor, "*axes vocab"]) -> Float64[Tensor, "*axes vo
       [..., vocab] probabilities in [0, 1]; a row with one finite entry gets exactly 1 there.
     """
     weight = (values - values.amax(-1, keepdim=True)).exp()
-    return weight / weight.sum(-1, keepdim=True)
+    return weight / _row_sum(weight)
+
+
+def _row_sum(weight: Tensor) -> Tensor:
+    """[..., 1] sums of rows, in blocks: the long sum of a single row would be split over threads,
+    and a row's last digits would depend on the number of rows."""
+    vocab = weight.shape[-1]
+    if vocab <= _SUM_BLOCK:
+        return weight.sum(-1, keepdim=True)
+    blocks = torch.nn.functional.pad(weight, (0, -vocab % _SUM_BLOCK))
+    shape = (*blocks.shape[:-1], blocks.shape[-1] // _SUM_BLOCK, _SUM_BLOCK)
+    return blocks.view(shape).sum(-1).sum(-1, keepdim=True)
 
 
 def check_logits(

@@ -35,6 +35,8 @@ _CACHED_LOGITS = 2**18
 # ... and, where they are more than so many, at most such a share of all rows: a step needs three
 # times its float32 logits.
 _FEW_LOGITS, _ROWS_SHARE_CPU = 2**15, 60
+# Temperatures beyond 2 to this power either way are read in float64.
+_EXTREME = 60
 # Other devices take so large a share of all rows in one step; a step needs about three times its
 # rows, so that extra memory stays below a tenth.
 _ROWS_SHARE = 32
@@ -73,15 +75,21 @@ class Scratch:
 
     @classmethod
     def of(
-        cls, logits: Float[Tensor, "all vocab"], most_rows: int, *, processed: bool = False
+        cls,
+        logits: Float[Tensor, "all vocab"],
+        most_rows: int,
+        temperature: float,
+        process: Process | None = None,
     ) -> "Scratch":
         """Room for at most `most_rows` rows of `logits` at a time.
 
-        `processed`: The logits are changed first. What comes of float32 logits may be float64, and
-        is read as it is.
+        It is float64 where logits are, where they are processed (what comes of float32 logits may
+        be float64), and at temperatures so extreme that differences of float32 logits over them
+        leave the range of float32.
         """
         step = max(1, min(most_rows, rows_per_step(logits)))
-        is_wide = processed or logits.dtype == torch.float64
+        is_extreme = temperature != 0 and not 2.0**-_EXTREME < temperature < 2.0**_EXTREME
+        is_wide = process is not None or is_extreme or logits.dtype == torch.float64
         dtype = torch.float64 if is_wide else torch.float32
         weights = logits.new_empty(step, -(-logits.shape[1] // BLOCK) * BLOCK, dtype=dtype)
         converts = dtype == torch.float64 or logits.device.type != "cpu"
@@ -112,14 +120,14 @@ def read_rows(
       process: Changes the logits first.
       row: [rows] batch row of each, for `process`.
       path: [rows, depth] drafted tokens before each, for `process`.
-      scratch: Made for rows of this width, and for `process`; None: made here.
+      scratch: Made for rows of this width, temperature and `process`; None: made here.
 
     Returns:
       Weights in float64.
     """
     count = listed.shape[0]
     if scratch is None:
-        scratch = Scratch.of(logits, count, processed=process is not None)
+        scratch = Scratch.of(logits, count, temperature, process)
     step, vocab = scratch.weights.shape[0], logits.shape[1]
     not_listed, token = listed < 0, listed.clamp_min(0)
     parts = []

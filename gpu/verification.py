@@ -88,7 +88,7 @@ def verify(
     accepted = rows.new_full((batch, tree.depth), -1)
     path = None if process is None else accepted.clone()
     flat = logits.flatten(0, 1)
-    scratch = Scratch.of(flat, batch, processed=process is not None)
+    scratch = Scratch.of(flat, batch, temperature, process)
     skips = logits.device.type == "cpu" and not torch.compiler.is_compiling()
     # The rows that go on and the nodes at which they stand. Where rows that have ended are not left
     # out, they are tested again at the same node, by the same uniforms, and stay there.

@@ -127,3 +127,17 @@ def test_padding_is_not_checked() -> None:
 def test_an_empty_vocabulary_is_refused() -> None:
     with pytest.raises(InputError, match="mine: the vocabulary is empty"):
         check_logits(torch.zeros(2, 0), "mine")
+
+
+def test_a_rows_law_does_not_depend_on_the_number_of_rows_or_threads() -> None:
+    """A sum over one long row would be split over threads; the filters' cuts would move with it."""
+    values = torch.randn(40, 40_000, generator=torch.Generator().manual_seed(0)).double()
+    threads, laws = torch.get_num_threads(), softmax(values)
+    try:
+        torch.set_num_threads(2)
+        assert torch.equal(softmax(values), laws)
+        alone = torch.cat([softmax(row.unsqueeze(0)) for row in values])
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(alone, laws)
+    assert float((laws - values.softmax(-1)).abs().max()) < 1e-15

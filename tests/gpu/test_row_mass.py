@@ -264,3 +264,43 @@ def test_a_processor_sees_the_path_of_each_node() -> None:
     for row in found.emitted.tolist():
         tokens = [token for token in row if token >= 0]
         assert len(tokens) == len(set(tokens))
+
+
+@pytest.mark.parametrize(
+    ("temperature", "high", "low"),
+    [(1e39, 3e38, -3e38), (1e-44, 0.0, -1e-42), (1e-300, 0.0, -1e-42), (1e-300, 1e-30, 9.9e-31)],
+)
+def test_extreme_temperatures_are_those_of_float64(
+    temperature: float, high: float, low: float
+) -> None:
+    logits = torch.full((1, 512), -INF)
+    logits[0, 0], logits[0, 300] = high, low
+    listed = NONE.clone()
+    found = read_rows(logits, None, listed, temperature)
+    wanted = ((logits.double() - logits.double().max()) / temperature).exp()[0, [0, 300]]
+    assert found.rest[0].tolist() == pytest.approx(wanted.tolist(), rel=1e-6, abs=1e-300)
+    config = SpeculationConfig(top_k=1, num_top=0, budget=0, depth=0, support_size=1)
+    uniforms = draws(config, 1, 0)
+    tree = grow(PathDrafter(random_logits(0, 512), 1), uniforms, config, 1.0)
+    first, second = (
+        verify(tree, logits.view(1, 1, -1), replace(uniforms, final=final), "rheo", temperature)
+        for final in torch.tensor([[0.0], [1 - 2.0**-53]], dtype=torch.float64)
+    )
+    assert first.final_token.tolist() == [0]
+    assert second.final_token.tolist() == [300 if wanted[1] > 1e-15 else 0]
+
+
+@pytest.mark.parametrize("gap", [700.0, 708.5, 715.0, 720.0, 744.0, 746.0])
+@pytest.mark.parametrize("rule", RULES)
+def test_next_to_nothing_left_is_no_law_of_infinities(rule: Rule, gap: float) -> None:
+    """The children have all mass but exp(-gap), the reciprocal of which a float may not hold."""
+    config = SpeculationConfig(top_k=2, num_top=1, budget=2, depth=1, support_size=2)
+    uniforms = draws(config, 1, 0)
+    tree = grow(
+        PathDrafter(lambda row, path: [9.0 - token for token in range(9)], 1), uniforms, config, 1.0
+    )
+    logits = torch.full((1, 3, 9), -gap).double()
+    logits[..., :2] = 0.0
+    laws = tree_laws(tree, logits, rule)
+    for part in (laws.law.residual, laws.law.scale, laws.residual.rest, laws.law.acceptance):
+        assert bool(part.isfinite().all())
