@@ -70,7 +70,7 @@ def test_a_draw_that_two_rounds_share_shows_in_the_pairs(monkeypatch: pytest.Mon
     for module in (decoding, randomness):
         monkeypatch.setattr(module, "round_uniforms", wrong)
     values = {"top_k": 10, "num_top": 1, "depth": 8, "support_size": 128, "rule": "rheo"}
-    report = larger_audit(num_prompts=400, config=make_config(budget=0, **values))
+    report = larger_audit(num_prompts=1000, config=make_config(budget=0, **values))
     assert adjusted(report, "pairs") < 1e-6
     assert sampled(report).details["accept_rate"] == []
 
